@@ -10,6 +10,8 @@ Sections:
 - ``alike``: 10^6 resampled sentences, searched for by queries that are resampled in the same way, and by real ones;
   times of one query and of 256. ``--index`` keeps the index, for ``cluster_recall.py``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
+- ``families``: adaptive and sign codes of sentences: one query, and a batch of 256, exhaustive and for .95, and the
+  recall that is achieved if regions are visited
 - ``originals``: recall@10 of exact neighbours with float16 originals in a folder; one query with a warm page cache, and
   with a cold one
 - ``weak``: fraction of white entries that must be visited to find a match with probability 90%, by its correlation
@@ -23,6 +25,7 @@ import argparse
 import os
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +172,53 @@ def sizes(options):
     return {"sizes": rows, "recall": recalls}
 
 
+def families(options):
+    """Times of adaptive and sign codes, and the recall of visits."""
+    entries, queries = load(options)
+    n_features, rows, recalls = entries.shape[1], [], []
+    indexes = {
+        "adaptive codes, 72 of 384 bits": ts.AdaptiveIndex(
+            n_features=n_features, n_bits=72, n_pool=384, center=True, random_state=7
+        ),
+        "adaptive codes, 512 of 8,192 bits": ts.AdaptiveIndex(
+            n_features=n_features, n_bits=512, n_pool=8192, center=True, random_state=7
+        ),
+        "sign codes, 384 bits": ts.SignIndex(n_features=n_features, n_pool=384, center=True, random_state=7),
+    }
+    for name, index in indexes.items():
+        index.add(entries)
+        learned(index)
+        calls, settings = [], []
+        for size, asked in product((1, 256), (None, 0.95)):
+            batches = [queries[at : at + 1] for at in range(16)] if size == 1 else [queries[:size]]
+
+            def call(index=index, batches=batches, asked=asked):
+                return [index.search(one, 10, recall=asked, n_threads=1) for one in batches]
+
+            calls.append(call)
+            settings.append({"case": name, "batch": size, "asked": asked})
+        times = processor_seconds(calls, options.repeats)
+        for setting, call, seconds in zip(settings, calls, times, strict=True):
+            row = setting | {"n_entries": len(index), "seconds_each": seconds / max(16, setting["batch"])}
+            if setting["asked"]:
+                row["exhaustive"] = float(np.mean([(one.exhaustive != "").mean() for one in call()]))
+            rows.append(row)
+            print(row, flush=True)
+    visiting.RegionSearch._is_slower = visiting.RegionSearch._choosing_is_slower = lambda *_: False
+    for name, index in indexes.items():
+        exact = index.search(queries, 10).ids
+        found = index.search(queries, 10, recall=0.95)
+        visits = processor_seconds(
+            [lambda i=index: i.search(queries[:256], 10, recall=0.95, n_threads=1)], options.repeats
+        )
+        shares = recalls_of(found.ids, exact)
+        row = {"case": name, "asked": 0.95, "achieved": shares.mean(), "n_queries": len(queries)}
+        row |= {"standard_error": shares.std() / np.sqrt(len(shares)), "visited": found.visited.mean()}
+        recalls.append(row | {"batch_seconds_each": visits[0] / 256})
+        print(recalls[-1], flush=True)
+    return {"times": rows, "recall": recalls}
+
+
 def shifted(options):
     """Real sentences searched for among resampled ones, before and after calibration with other real ones."""
     visiting.RegionSearch._is_slower = visiting.RegionSearch._choosing_is_slower = lambda *_: False
@@ -292,7 +342,7 @@ def weak(options):
     return {"weak": rows}
 
 
-SECTIONS = {section.__name__: section for section in (recall, shifted, alike, sizes, originals, weak)}
+SECTIONS = {section.__name__: section for section in (recall, shifted, alike, sizes, families, originals, weak)}
 
 
 def main():

@@ -10,7 +10,6 @@
 #include "core/sets.h"
 #include "core/target.h"
 #include "core/threads.h"
-#include "core/visits.h"
 #include "isa/functions.h"
 
 namespace topsign {
@@ -160,25 +159,12 @@ int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, con
 
 int32_t ts_visit_mismatches(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
                             const ts_signs* queries, const ts_best* best) {
-    const int64_t bytes = ceil_div(layout->n_pool, 8);
-    return guarded([&] {
-        visit_codes<int32_t>(run->n_threads, *layout, *visits, *best, 1,
-                             [&](int64_t q, const ts_code_ranges& codes, const ts_best& one) {
-                                 const uint8_t* masks = queries->masks ? queries->masks + q * bytes : nullptr;
-                                 functions(run).rank_mismatches(1, codes, {queries->bits + q * bytes, masks, 1}, one);
-                             });
-    });
+    return guarded([&] { functions(run).visit_mismatches(run->n_threads, *layout, *visits, *queries, *best); });
 }
 
 int32_t ts_visit_scores(const ts_run* run, const ts_layout* layout, const ts_visits* visits, const ts_rows* queries,
                         const ts_best* best) {
-    return guarded([&] {
-        visit_codes<float>(run->n_threads, *layout, *visits, *best, -1,
-                           [&](int64_t q, const ts_code_ranges& codes, const ts_best& one) {
-                               functions(run).rank_scores(
-                                   1, codes, {queries->values + q * queries->width, 1, queries->width}, one);
-                           });
-    });
+    return guarded([&] { functions(run).visit_scores(run->n_threads, *layout, *visits, *queries, *best); });
 }
 
 int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const ts_visits* visits,

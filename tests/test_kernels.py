@@ -322,6 +322,13 @@ def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
         assert_searches_agree(layout, codes, queries, k, None if every else alive, None if every else weights)
 
 
+def test_searches_of_large_sign_codes_equal_the_twin(rng):
+    """Adaptive codes of such pools are read in tiles, sign codes are not."""
+    layout, codes, alive = search_case(rng, 0, 33_000, 12, "signs")
+    queries = rng.standard_normal((9, 33_000)).astype(np.float32)
+    assert_searches_agree(layout, codes, queries, 4, alive, None)
+
+
 def assert_searches_agree(layout, codes, queries, k, alive, weights):
     ranges = [CodeRange(codes, 7, alive, weights)]
     bits = TWIN.pack_bits(queries)

@@ -312,6 +312,27 @@ def test_a_batch_is_exhaustive_if_that_is_faster(learned, monkeypatch):
     assert np.array_equal(found.ids, index.search(queries, 10).ids)
 
 
+def test_no_regions_are_chosen_if_a_batch_is_expected_to_be_exhaustive(learned, monkeypatch):
+    index, queries = learned
+    kind = type(index.recipe.prepare(queries[:1]))
+    monkeypatch.setattr(kind, "visit_cost", lambda self, n_queries: 100 * self.scan_cost(1) * n_queries)
+    monkeypatch.setattr(Regions, "choose", lambda *_, **__: pytest.fail("regions were chosen"))
+    found = index.search(queries, 10, recall=0.9)
+    assert set(found.exhaustive) == {"comparing all entries takes less time for this batch"}
+
+
+@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
+@pytest.mark.parametrize("name", ["adaptive", "fast", "sign"])
+def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring):
+    index = FAMILIES[name]()
+    index.add(clustered(10))
+    comparison = index.recipe.prepare(clustered(2), scoring=scoring)
+    for n_queries in (1, 16, 256):
+        whole = comparison.scan_cost(n_queries)
+        assert 0 < 0.01 * comparison.visit_cost(1) < whole < comparison.visit_cost(n_queries)
+    assert comparison.visit_cost(3) > comparison.visit_cost(2)
+
+
 def test_the_cost_of_selecting_regions_counts(learned, monkeypatch):
     index, queries = learned
     monkeypatch.setattr(visiting, "CALL_COST", 1e9)

@@ -17,3 +17,4 @@
 #include "ones.h"
 #include "table.h"
 #include "threads.h"
+#include "visits.h"

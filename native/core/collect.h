@@ -205,6 +205,31 @@ Parts<Collector> scan_parts(int n_threads, const CodeRanges& codes, double nanos
     return scan_ranges(n_threads, codes.all(), nanoseconds_each, empty, start, group);
 }
 
+constexpr int64_t kMostListed = 64;
+
+// Queries of a scan: the first `count`, or up to kMostListed that `numbers` lists. Collectors are in the order
+// of the list.
+struct QueryList {
+    const int32_t* numbers;
+    int64_t count;
+
+    int64_t operator[](int64_t i) const { return numbers ? numbers[i] : i; }
+};
+
+// The same, for tables of queries that can be compared in any subset: each thread calls tables.start() once and then
+// calls the function that it returned with (codes, begin, end, queries, collectors).
+template <class Collector, class Tables>
+Parts<Collector> scan_tables(int n_threads, const CodeRanges& codes, const Tables& tables,
+                             const std::vector<Collector>& empty) {
+    const QueryList all{nullptr, int64_t(empty.size())};
+    const auto start = [&] {
+        return [&, scan = tables.start()](int64_t number, int64_t begin, int64_t end, Collector* best) mutable {
+            scan(codes.ranges[number], begin, end, all, best);
+        };
+    };
+    return scan_ranges(n_threads, codes.all(), tables.cost(all.count), empty, start, Tables::kGroup);
+}
+
 // Appends the codes found for each query by ascending row, and writes the count of each query.
 template <class Key>
 void write_within(const Parts<Within<Key>>& parts, int64_t first_query, int64_t capacity, int64_t& total, Key* keys,

@@ -1,10 +1,21 @@
-// Memory aligned to cache lines.
+// Cache lines: aligned memory, and prefetches.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "target.h"
+
 namespace topsign {
+
+// Prefetches the cache line of an address.
+TOPSIGN_INLINE void prefetch_line(const void* at) {
+#if defined(__GNUC__)
+    __builtin_prefetch(at);
+#else
+    (void)at;
+#endif
+}
 
 // Zero-initialised array aligned to a cache line, because loads that cross lines are slow.
 template <class T>

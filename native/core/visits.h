@@ -1,10 +1,10 @@
 // Visits: each query searches the entries of some regions, which are gathered from all segments.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "collect.h"
+#include "lines.h"
 
 namespace topsign {
 
@@ -34,13 +34,13 @@ inline int64_t id_of(const ts_region_segment& segment, int64_t position) {
 class VisitedRegions {
    public:
     explicit VisitedRegions(const ts_visits& visits) : starts_(visits.n_regions + 1) {
-        const int64_t total = visits.starts[visits.n_queries];
-        for (int64_t i = 0; i < total; ++i) ++starts_[visits.regions[i] + 1];
+        const int64_t begin = visits.starts[0], end = visits.starts[visits.n_queries];
+        for (int64_t i = begin; i < end; ++i) ++starts_[visits.regions[i] + 1];
         for (int64_t r = 0; r < visits.n_regions; ++r) {
             if (starts_[r + 1]) regions_.push_back(int32_t(r));
             starts_[r + 1] += starts_[r];
         }
-        queries_.resize(total);
+        queries_.resize(end - begin);
         std::vector<int64_t> next(starts_.begin(), starts_.end() - 1);
         for (int64_t q = 0; q < visits.n_queries; ++q)
             for (int64_t i = visits.starts[q]; i < visits.starts[q + 1]; ++i)
@@ -48,10 +48,12 @@ class VisitedRegions {
     }
 
     const std::vector<int32_t>& regions() const { return regions_; }
-    const int32_t* queries(int64_t region) const { return queries_.data() + starts_[region]; }
-    int64_t n_queries(int64_t region) const { return starts_[region + 1] - starts_[region]; }
+    QueryList queries(int64_t region) const {
+        return {queries_.data() + starts_[region], starts_[region + 1] - starts_[region]};
+    }
     bool same_queries(int64_t a, int64_t b) const {
-        return n_queries(a) == n_queries(b) && std::equal(queries(a), queries(a) + n_queries(a), queries(b));
+        const QueryList first = queries(a), second = queries(b);
+        return first.count == second.count && std::equal(first.numbers, first.numbers + first.count, second.numbers);
     }
 
    private:
@@ -59,75 +61,67 @@ class VisitedRegions {
     std::vector<int32_t> regions_{}, queries_{};
 };
 
-// Ranks codes for one query: those of a range, k of them, keys and rows as ts_best has them.
-template <class Key>
-using RankOne = std::function<void(int64_t query, const ts_code_ranges& codes, const ts_best& best)>;
+// Codes of some regions, of all segments.
+struct GatheredCodes {
+    std::vector<const uint8_t*> codes;
+    std::vector<const int64_t*> ids;  // empty if ids are rows
+    std::vector<int64_t> rows;
 
-// For kernels that prepare a table per query: threads take queries, and copy the codes that one visits, a bounded
-// number at a time. `sign` is 1 if less is better, and -1 if more is.
-template <class Key>
-void visit_codes(int n_threads, const ts_layout& layout, const ts_visits& visits, const ts_best& best, int sign,
-                 const RankOne<Key>& rank) {
-    constexpr int64_t kMost = 65536;
-    int64_t total = 0;
-    for (int64_t i = 0; i < visits.starts[visits.n_queries]; ++i) total += count_visited(visits, visits.regions[i]);
-    const int64_t code_bytes = visits.code_bytes;
-    const auto search = [&](int64_t query) {
-        std::vector<uint8_t> codes;
-        std::vector<float> weights;
-        std::vector<int64_t> ids, rows, found(best.k);
-        std::vector<Key> keys(best.k);
-        std::vector<Kept<Key>> kept;
-        const auto flush = [&] {
-            if (rows.empty()) return;
-            const ts_codes range{layout,
-                                 codes.data(),
-                                 int64_t(rows.size()),
-                                 nullptr,
-                                 weights.empty() ? nullptr : weights.data(),
-                                 nullptr,
-                                 0};
-            // Ties are settled by row, so that codes stand by ascending id.
-            rank(query, {&range, 1}, {best.k, found.data(), keys.data()});
-            for (int64_t i = 0; i < best.k && found[i] >= 0; ++i)
-                kept.push_back({Key(sign * keys[i]), ids[found[i]], rows[found[i]]});
-            codes.clear(), weights.clear(), ids.clear(), rows.clear();
-        };
-        struct Entry {
-            int64_t id, position;
-            const ts_region_segment* segment;
-        };
-        std::vector<Entry> entries;
-        const auto copy = [&] {
-            std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
-            codes.resize(entries.size() * code_bytes);
-            for (size_t i = 0; i < entries.size(); ++i) {
-                const Entry& one = entries[i];
-                std::memcpy(&codes[i * code_bytes], one.segment->data + one.position * code_bytes, code_bytes);
-                if (one.segment->weights) weights.push_back(one.segment->weights[one.position]);
-                ids.push_back(one.id);
-                rows.push_back(row_of(*one.segment, one.position));
+    int64_t count() const { return int64_t(codes.size()); }
+    void add(const ts_region_segment& segment, int64_t position, int64_t code_bytes) {
+        codes.push_back(segment.data + position * code_bytes);
+        if (segment.ids) ids.push_back(segment.ids + position);
+        rows.push_back(row_of(segment, position));
+    }
+    void clear() {
+        codes.clear();
+        ids.clear();
+        rows.clear();
+    }
+    // `count` of the codes, from `first` on.
+    Range range(int64_t first, int64_t count) const {
+        Range some{count};
+        some.rows = rows.data() + first;
+        some.id_places = ids.empty() ? nullptr : ids.data() + first;
+        return some;
+    }
+};
+
+// Prefetches the data by which the entries of regions are found: starts of region `far`, which is read after `near`,
+// and positions of `near`. Each is a cache line per segment, which the hardware does not prefetch.
+inline void prefetch_entries(const ts_visits& visits, const int32_t* far, const int32_t* near) {
+    for (int64_t s = 0; s < visits.n_segments; ++s) {
+        const ts_region_segment& segment = visits.segments[s];
+        if (far) prefetch_line(segment.starts + *far);
+        if (near) prefetch_line(segment.positions + segment.starts[*near]);
+    }
+}
+
+// Visits all regions; cost(n_queries) is the approximate number of nanoseconds per entry. Threads take regions,
+// and each makes a visitor with start(collectors by query). Its gather(region) is called for each region, and
+// compare(queries) when it is full or the next region has other queries.
+template <class Key, class Cost, class Start>
+void visit_regions(int n_threads, const ts_visits& visits, Tops<Key>& tops, const Cost& cost, const Start& start) {
+    const VisitedRegions visited(visits);
+    const std::vector<int32_t>& regions = visited.regions();
+    double nanoseconds = 0;
+    for (const int32_t region : regions)
+        nanoseconds += double(count_visited(visits, region)) * cost(visited.queries(region).count);
+    const int n_slots = worthwhile_threads(n_threads, nanoseconds);
+    std::vector<Best<Key>> collectors = tops.collectors();
+    for (auto& collector : collectors) collector.begin(n_slots, false);
+    Pieces pieces(int64_t(regions.size()), n_slots, 1);
+    run_slots(n_slots, [&](int) {
+        auto visitor = start(collectors);
+        for (int64_t begin, end; pieces.take(begin, end);)
+            for (int64_t i = begin; i < end; ++i) {
+                prefetch_entries(visits, i + 8 < end ? &regions[i + 8] : nullptr,
+                                 i + 4 < end ? &regions[i + 4] : nullptr);
+                visitor.gather(regions[i]);
+                const bool is_last =
+                    i + 1 == end || visitor.is_full() || !visited.same_queries(regions[i], regions[i + 1]);
+                if (is_last) visitor.compare(visited.queries(regions[i]));
             }
-            entries.clear();
-            flush();
-        };
-        for (int64_t i = visits.starts[query]; i < visits.starts[query + 1]; ++i) {
-            for_each_entry(visits, visits.regions[i], [&](const ts_region_segment& segment, int64_t position) {
-                entries.push_back({id_of(segment, position), position, &segment});
-            });
-            if (int64_t(entries.size()) >= kMost) copy();
-        }
-        copy();
-        std::sort(kept.begin(), kept.end());
-        for (int64_t i = 0; i < best.k; ++i) {
-            const bool is_found = i < int64_t(kept.size());
-            if (is_found) static_cast<Key*>(best.values)[query * best.k + i] = Key(sign * kept[i].key);
-            best.rows[query * best.k + i] = is_found ? kept[i].row : -1;
-        }
-    };
-    const double each = 20 * double(total) / double(std::max<int64_t>(1, visits.n_queries));
-    parallel_for(n_threads, visits.n_queries, each, [&](int64_t begin, int64_t end) {
-        for (int64_t query = begin; query < end; ++query) search(query);
     });
 }
 

@@ -22,6 +22,10 @@ struct Functions {
                               const ts_found& found);
     void (*rank_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_best& best);
     void (*within_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_found& found);
+    void (*visit_mismatches)(int n_threads, const ts_layout& layout, const ts_visits& visits, const ts_signs& queries,
+                             const ts_best& best);
+    void (*visit_scores)(int n_threads, const ts_layout& layout, const ts_visits& visits, const ts_rows& queries,
+                         const ts_best& best);
     void (*trellis_round)(int n_threads, const ts_trellis_rounding& rounding);
     void (*trellis_encode)(int n_threads, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes);
     void (*trellis_decode)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, int8_t* out);

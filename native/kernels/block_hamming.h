@@ -92,49 +92,62 @@ struct BlockCounter {
     }
 };
 
-template <class Isa, class Collector>
-void scan_blocks(const ts_codes& codes, const uint8_t* table, int64_t query_bytes, int64_t n_queries, int64_t begin,
-                 int64_t end, Collector* best) {
+// Signs of queries, padded to whole registers.
+template <class Isa>
+class BlockSigns {
+   public:
+    static constexpr int64_t kGroup = 1;
+
+    BlockSigns(const Layout& layout, const ts_signs& queries)
+        : layout_(layout),
+          query_bytes_(ceil_div(layout.n_blocks(), Counter::kParts) * Counter::kParts * 16),
+          table_(queries.count * query_bytes_) {
+        const int64_t bytes = ceil_div(layout.n_pool, 8);
+        for (int64_t q = 0; q < queries.count; ++q)
+            std::memcpy(table_.data() + q * query_bytes_, queries.bits + q * bytes, bytes);
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 25 * n_queries); }
+
+    auto start() const {
+        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
+            scan(codes, begin, end, queries, best);
+        };
+    }
+
+   private:
     using Counter = BlockCounter<Isa>;
-    const Layout layout(codes.layout);
-    const int64_t n_blocks = layout.n_blocks();
-    CodeReader reader(layout, codes.data, codes.count);
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        const uint8_t* code = reader(i);
-        Isa::prefetch(code + 4096);
-        const bool sound = sum_bytes(code, n_blocks) <= layout.n_bits;
-        for (int64_t q = 0; q < n_queries;) {
-            const uint8_t* query[4];
-            int32_t counts[4];
-            const int n = n_queries - q >= 4 ? 4 : 1;
-            for (int s = 0; s < n; ++s) query[s] = table + (q + s) * query_bytes;
-            if (!sound) {
-                for (int s = 0; s < n; ++s) counts[s] = count_plainly(layout, code, query[s]);
-            } else {
-                n == 4 ? Counter::template count<4>(code, n_blocks, query, counts)
-                       : Counter::template count<1>(code, n_blocks, query, counts);
+
+    template <class Collector>
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, Collector* best) const {
+        const int64_t n_blocks = layout_.n_blocks();
+        CodeReader reader(layout_, codes.data, codes.count);
+        for (int64_t i = begin; i < end; ++i) {
+            if (!is_alive(codes.alive, i)) continue;
+            const uint8_t* code = reader(i);
+            Isa::prefetch(code + 4096);
+            const bool sound = sum_bytes(code, n_blocks) <= layout_.n_bits;
+            for (int64_t q = 0; q < queries.count;) {
+                const uint8_t* query[4];
+                int32_t counts[4];
+                const int n = queries.count - q >= 4 ? 4 : 1;
+                for (int s = 0; s < n; ++s) query[s] = table_.data() + queries[q + s] * query_bytes_;
+                if (!sound) {
+                    for (int s = 0; s < n; ++s) counts[s] = count_plainly(layout_, code, query[s]);
+                } else {
+                    n == 4 ? Counter::template count<4>(code, n_blocks, query, counts)
+                           : Counter::template count<1>(code, n_blocks, query, counts);
+                }
+                for (int s = 0; s < n; ++s, ++q)
+                    if (counts[s] < best[q].bound()) best[q].offer(counts[s], i);
             }
-            for (int s = 0; s < n; ++s, ++q)
-                if (counts[s] < best[q].bound()) best[q].offer(counts[s], i);
         }
     }
-}
 
-template <class Isa, class Collector>
-Parts<Collector> search_blocks(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
-                               const std::vector<Collector>& empty) {
-    const Layout layout(ranges.layout());
-    constexpr int64_t kParts = BlockCounter<Isa>::kParts;
-    const int64_t bytes = ceil_div(layout.n_pool, 8), query_bytes = ceil_div(layout.n_blocks(), kParts) * kParts * 16;
-    std::vector<uint8_t> table(queries.count * query_bytes);
-    for (int64_t q = 0; q < queries.count; ++q)
-        std::memcpy(table.data() + q * query_bytes, queries.bits + q * bytes, bytes);
-    return scan_parts(n_threads, ranges, scan_cost(layout, 25 * queries.count), empty,
-                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                          scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
-                      });
-}
+    const Layout layout_;
+    const int64_t query_bytes_;
+    std::vector<uint8_t> table_;
+};
 
 }  // namespace
 }  // namespace topsign

@@ -20,12 +20,10 @@ class CodeGroups {
     using Decoder = typename Isa::BlockDecoder;
     using Four = const uint8_t* [4];
 
-    // Groups have `size` codes and are compared in n_passes passes.
-    CodeGroups(const Layout& layout, int64_t n_passes, int64_t size)
+    // Groups have `size` codes.
+    CodeGroups(const Layout& layout, int64_t size)
         : layout_(layout),
-          n_passes_(n_passes),
           size_(size),
-          step_(ceil_div(4 * layout.code_bytes(), n_passes * layout.n_blocks())),
           room_bytes_(Layout(ts_layout{layout.n_bits, layout.n_pool, -1}).code_bytes() + Decoder::kSpare),
           copy_bytes_(layout.code_bytes() + CodeReader::kPad),
           rooms_((size_ + 1) * room_bytes_),
@@ -35,11 +33,13 @@ class CodeGroups {
 
     static bool serves(const Layout& layout) { return layout.fast() || Decoder::serves(layout); }
 
-    // Calls compare(pass, fours, n_fours, ahead) for each pass over a group, then offer(slot, position, sound) for each
-    // of its codes. Invalid codes (sound is false) are compared as if they had no locations.
+    // Calls compare(pass, fours, n_fours, ahead) for each of n_passes passes over a group, then offer(slot, position,
+    // sound) for each of its codes. Invalid codes (sound is false) are compared as if they had no locations.
     template <class Compare, class Offer>
-    void scan(const ts_codes& codes, int64_t begin, int64_t end, const Compare& compare, const Offer& offer) {
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, int64_t n_passes, const Compare& compare,
+              const Offer& offer) {
         const int64_t stride = layout_.code_bytes();
+        const int64_t step = ceil_div(4 * stride, n_passes * layout_.n_blocks());  // bytes prefetched per block
         for (int64_t next = begin; next < end;) {
             int64_t positions[kMost], n = 0;
             const uint8_t* at[kMost];
@@ -48,8 +48,8 @@ class CodeGroups {
                 if (is_alive(codes.alive, next)) positions[n++] = next;
             for (int64_t first = 0; first < n; first += 4)
                 read(codes, positions + first, int(std::min<int64_t>(4, n - first)), first, at + first, sound + first);
-            typename Isa::Ahead ahead{codes.data + next * stride, step_};
-            for (int64_t pass = 0; pass < n_passes_; ++pass)
+            typename Isa::Ahead ahead{codes.data + next * stride, step};
+            for (int64_t pass = 0; pass < n_passes; ++pass)
                 compare(pass, reinterpret_cast<const Four*>(at), ceil_div(n, 4), ahead);
             for (int64_t slot = 0; slot < n; ++slot) offer(slot, positions[slot], sound[slot]);
         }
@@ -85,9 +85,7 @@ class CodeGroups {
     }
 
     const Layout layout_;
-    const int64_t n_passes_, size_;
-    const int64_t step_;  // bytes prefetched per block of four codes
-    const int64_t room_bytes_, copy_bytes_;
+    const int64_t size_, room_bytes_, copy_bytes_;
     std::vector<uint8_t> rooms_;   // decoded codes; the last one has no locations
     std::vector<uint8_t> copies_;  // codes near the end of their array
     std::optional<Decoder> decoder_;
@@ -116,11 +114,11 @@ struct BlockTables {
     const uint8_t* pass(int64_t first) const { return lines.data() + first * n_blocks * kBlockRows; }
 };
 
-// Mismatches of up to 64 queries.
+// Mismatches of up to 64 queries, which are always compared together.
 template <class Isa>
 class BitGroups {
    public:
-    static constexpr int64_t kQueries = Isa::BitBlocks::kQueries, kMost = 64;
+    static constexpr int64_t kQueries = Isa::BitBlocks::kQueries, kGroup = CodeGroups<Isa>::kMost;
 
     BitGroups(const Layout& layout, const ts_signs& queries)
         : layout_(layout),
@@ -139,14 +137,25 @@ class BitGroups {
             }
     }
 
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 20 + 2 * n_queries); }
+
+    auto start() const {
+        return [this, groups = CodeGroups<Isa>(layout_, n_passes() == 1 ? 4 : kGroup)](
+                   const ts_codes& codes, int64_t begin, int64_t end, const QueryList&, auto* best) mutable {
+            scan(groups, codes, begin, end, best);
+        };
+    }
+
+   private:
+    static constexpr int64_t kWidth = 2;  // groups of eight queries per pass
+
     int64_t n_passes() const { return ceil_div(n_eights_, kWidth); }
-    int64_t group_size() const { return n_passes() == 1 ? 4 : CodeGroups<Isa>::kMost; }
 
     template <class Collector>
     void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
-        int32_t counts[CodeGroups<Isa>::kMost / 4][kMost / kQueries][4][kQueries];
+        int32_t counts[kGroup / 4][kMostListed / kQueries][4][kQueries];
         groups.scan(
-            codes, begin, end,
+            codes, begin, end, n_passes(),
             [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
                 const int64_t eight = pass * kWidth;
                 const auto count = width_of(n_eights_ - eight, kWidth) == 2 ? Isa::BitBlocks::template count<2>
@@ -164,120 +173,139 @@ class BitGroups {
             });
     }
 
-   private:
-    static constexpr int64_t kWidth = 2;  // groups of eight queries per pass
     const Layout layout_;
-    const ts_signs& queries_;
+    const ts_signs queries_;
     const int64_t n_eights_;
     BlockTables tables_;
 };
 
-// Mismatches of one query, as a sum of signs, which is cheaper than bit planes for a single query.
+// Mismatches of queries one by one, as sums of signs, which is cheaper than bit planes for a single query.
 template <class Isa>
 class SignGroups {
    public:
-    SignGroups(const Layout& layout, const ts_signs& query)
-        : layout_(layout), query_(query.bits), table_(layout.n_blocks() * kBlockRows) {
-        for (int64_t row = 0; row < layout.n_pool; ++row) {
-            const int64_t offset = row % kBlockRows;
-            table_[row - offset + ((offset & 7) << 4 | offset >> 3)] = uint8_t(get_bit(query.bits, row) ? 129 : 127);
-        }
+    static constexpr int64_t kGroup = CodeGroups<Isa>::kMost;
+
+    SignGroups(int n_threads, const Layout& layout, const ts_signs& queries)
+        : layout_(layout), queries_(queries), tables_(queries.count, layout.n_blocks(), 1) {
+        parallel_for(n_threads, queries.count, double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q)
+                for (int64_t row = 0; row < layout.n_pool; ++row) {
+                    const int64_t offset = row % kBlockRows;
+                    tables_.at(queries.count, q, row / kBlockRows)[(offset & 7) << 4 | offset >> 3] =
+                        uint8_t(get_bit(signs(q), row) ? 129 : 127);
+                }
+        });
     }
 
-    int64_t n_passes() const { return 1; }
-    int64_t group_size() const { return 4; }
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 20 + 2 * n_queries); }
 
-    template <class Collector>
-    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
-        int32_t sums[1][4];
-        groups.scan(
-            codes, begin, end,
-            [&](int64_t, const typename CodeGroups<Isa>::Four* four, int64_t, auto& ahead) {
-                Isa::ValueBlocks::template add<1, 1>(four, 1, layout_.n_blocks(), table_.data(), ahead, sums, 0);
-            },
-            [&](int64_t slot, int64_t i, bool sound) {
-                const int32_t count = sound ? int32_t(layout_.n_bits - sums[0][slot]) / 2
-                                            : count_plainly(layout_, codes.data + i * layout_.code_bytes(), query_);
-                if (count < best->bound()) best->offer(count, i);
-            });
+    auto start() const {
+        return [this, groups = CodeGroups<Isa>(layout_, queries_.count == 1 ? 4 : kGroup)](
+                   const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) mutable {
+            scan(groups, codes, begin, end, queries, best);
+        };
     }
 
    private:
-    const Layout layout_;
-    const uint8_t* const query_;
-    Lines<uint8_t> table_;
-};
-
-// Scores of up to 64 queries: rounded sums, then exact sums of the codes that may enter.
-template <class Isa>
-class ValueGroups {
-   public:
-    static constexpr int64_t kMost = 64;
-
-    ValueGroups(const Layout& layout, const ts_rows& queries, const Rounded& rounded)
-        : layout_(layout), queries_(queries), rounded_(rounded), tables_(queries.count, layout.n_blocks(), kWidth) {
-        for (int64_t q = 0; q < queries.count; ++q)
-            for (int64_t block = 0; block < layout.n_blocks(); ++block) {
-                const int64_t first = block * kBlockRows, n = std::min(kBlockRows, layout.n_pool - first);
-                const int8_t* const values = &rounded.values[q * layout.n_pool + first];
-                uint8_t* const table = tables_.at(queries.count, q, block);
-                for (int64_t i = 0; i < n; ++i) table[(i & 7) << 4 | i >> 3] = uint8_t(values[i] + 128);
-            }
+    template <class Collector>
+    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries,
+              Collector* best) const {
+        int32_t sums[kGroup / 4][kMostListed][4];
+        const auto add =
+            queries_.count == 1 ? Isa::ValueBlocks::template add<1, 1> : Isa::ValueBlocks::template add<1, kGroup / 4>;
+        groups.scan(
+            codes, begin, end, queries.count,
+            [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
+                add(fours, n_fours, layout_.n_blocks(), tables_.pass(queries[pass]), ahead, &sums[0][pass],
+                    kMostListed);
+            },
+            [&](int64_t slot, int64_t i, bool sound) {
+                for (int64_t q = 0; q < queries.count; ++q) {
+                    const int32_t count =
+                        sound ? int32_t(layout_.n_bits - sums[slot / 4][q][slot % 4]) / 2
+                              : count_plainly(layout_, codes.data + i * layout_.code_bytes(), signs(queries[q]));
+                    if (count < best[q].bound()) best[q].offer(count, i);
+                }
+            });
     }
 
-    int64_t n_passes() const { return ceil_div(queries_.count, kWidth); }
-    int64_t group_size() const { return queries_.count == 1 ? 4 : CodeGroups<Isa>::kMost; }
+    const uint8_t* signs(int64_t q) const { return queries_.bits + q * ceil_div(layout_.n_pool, 8); }
 
+    const Layout layout_;
+    const ts_signs queries_;
+    BlockTables tables_;
+};
+
+// Scores: rounded sums, then exact sums of the codes that may enter. Passes have up to kWidth queries. If it is 1,
+// queries are compared one by one, any of them; otherwise all together, up to 64.
+template <class Isa, int64_t kWidth>
+class ValueGroups {
+   public:
+    static constexpr int64_t kGroup = CodeGroups<Isa>::kMost;
+
+    ValueGroups(int n_threads, const Layout& layout, const ts_rows& queries)
+        : layout_(layout),
+          queries_(queries),
+          rounded_(round_queries<Isa>(n_threads, queries, layout.n_bits)),
+          tables_(queries.count, layout.n_blocks(), kWidth) {
+        parallel_for(n_threads, queries.count, double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q)
+                for (int64_t block = 0; block < layout.n_blocks(); ++block) {
+                    const int64_t first = block * kBlockRows, n = std::min(kBlockRows, layout.n_pool - first);
+                    const int8_t* const values = &rounded_.values[q * layout.n_pool + first];
+                    uint8_t* const table = tables_.at(queries.count, q, block);
+                    for (int64_t i = 0; i < n; ++i) table[(i & 7) << 4 | i >> 3] = uint8_t(values[i] + 128);
+                }
+        });
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 20 + 8 * n_queries); }
+
+    auto start() const {
+        return [this, groups = CodeGroups<Isa>(layout_, queries_.count == 1 ? 4 : kGroup)](
+                   const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) mutable {
+            scan(groups, codes, begin, end, queries, best);
+        };
+    }
+
+   private:
     template <class Collector>
-    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
-        int32_t sums[CodeGroups<Isa>::kMost / 4][kMost][4];
-        ExactScores<Isa, Collector> exact(codes, queries_, best);
-        SumFloors<kMost, Collector> floors(rounded_, codes, best, queries_.count);
+    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries,
+              Collector* best) const {
+        int32_t sums[kGroup / 4][kMostListed][4];
+        ExactScores<Isa, Collector> exact(codes, queries_, queries, best);
+        SumFloors<kMostListed, Collector> floors(rounded_, codes, queries, best);
         bool some_reach = false;  // whether any of the current four codes may enter
         groups.scan(
-            codes, begin, end,
+            codes, begin, end, ceil_div(queries.count, kWidth),
             [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
-                constexpr int kFours = CodeGroups<Isa>::kMost / 4;
-                const int64_t q = pass * kWidth, width = width_of(queries_.count - q, kWidth);
-                const auto add = width == 8            ? Isa::ValueBlocks::template add<8, kFours>
+                constexpr int kFours = int(kGroup / 4);
+                const int64_t q = pass * kWidth, width = width_of(queries.count - q, kWidth);
+                const auto add = width == 16           ? Isa::ValueBlocks::template add<16, kFours>
+                                 : width == 8          ? Isa::ValueBlocks::template add<8, kFours>
                                  : width == 4          ? Isa::ValueBlocks::template add<4, kFours>
                                  : width == 2          ? Isa::ValueBlocks::template add<2, kFours>
                                  : queries_.count == 1 ? Isa::ValueBlocks::template add<1, 1>
                                                        : Isa::ValueBlocks::template add<1, kFours>;
-                add(fours, n_fours, layout_.n_blocks(), tables_.pass(q), ahead, &sums[0][q], kMost);
+                add(fours, n_fours, layout_.n_blocks(), tables_.pass(queries[q]), ahead, &sums[0][q], kMostListed);
             },
             [&](int64_t slot, int64_t i, bool sound) {
                 if (slot % 4 == 0) some_reach = floors.any_reached(sums[slot / 4]);
                 if (!some_reach && sound) return;
-                for (int64_t q = 0; q < queries_.count; ++q) {
-                    if (sound && !may_enter(rounded_, q, sums[slot / 4][q][slot % 4], weight_of(codes, i), best[q]))
-                        continue;
+                for (int64_t q = 0; q < queries.count; ++q) {
+                    const int32_t sum = sums[slot / 4][q][slot % 4];
+                    if (sound && !may_enter(rounded_, queries[q], sum, weight_of(codes, i), best[q])) continue;
                     exact.offer(i, q);
                     floors.refresh(q);
                 }
             });
     }
 
-   private:
-    static constexpr int64_t kWidth = 8;  // queries per pass
     const Layout layout_;
-    const ts_rows& queries_;
-    const Rounded& rounded_;
+    const ts_rows queries_;
+    const Rounded rounded_;
     BlockTables tables_;
 };
-
-template <class Isa, class Groups, class Collector>
-Parts<Collector> search_groups(int n_threads, const CodeRanges& ranges, double nanoseconds_each, const Groups& queries,
-                               const std::vector<Collector>& empty) {
-    const Layout layout(ranges.layout());
-    const auto start = [&] {
-        return [&, groups = CodeGroups<Isa>(layout, queries.n_passes(), queries.group_size())](
-                   int64_t number, int64_t begin, int64_t end, Collector* best) mutable {
-            queries.scan(groups, ranges.ranges[number], begin, end, best);
-        };
-    };
-    return scan_ranges(n_threads, ranges.all(), nanoseconds_each, empty, start, CodeGroups<Isa>::kMost);
-}
 
 }  // namespace
 }  // namespace topsign

@@ -22,12 +22,12 @@ void offer_score(Collector& best, float sum, const ts_codes& codes, int64_t i) {
 template <class Isa, class Collector>
 class ExactScores {
    public:
-    ExactScores(const ts_codes& codes, const ts_rows& queries, Collector* best)
-        : codes_(codes), queries_(queries), best_(best) {}
+    ExactScores(const ts_codes& codes, const ts_rows& values, const QueryList& queries, Collector* best)
+        : codes_(codes), values_(values), queries_(queries), best_(best) {}
 
     void offer(int64_t i, int64_t q) {
         const Layout layout(codes_.layout);
-        const float* query = queries_.values + q * queries_.width;
+        const float* query = values_.values + queries_[q] * values_.width;
         if (layout.signs()) {
             const uint8_t* const code = codes_.data + i * layout.code_bytes();
             offer_score(best_[q], sum_signs<Isa>(code, layout.n_pool, query), codes_, i);
@@ -43,7 +43,8 @@ class ExactScores {
 
    private:
     const ts_codes& codes_;
-    const ts_rows& queries_;
+    const ts_rows values_;
+    const QueryList queries_;
     Collector* best_;
     std::optional<KeptReader<Isa>> reader_{};
     int64_t at_ = -1;
@@ -64,14 +65,15 @@ bool may_enter(const RoundedTo<Value>& rounded, int64_t q, int64_t sum, float we
 template <int64_t kMost, class Collector>
 class SumFloors {
    public:
-    SumFloors(const Rounded& rounded, const ts_codes& codes, const Collector* best, int64_t n_queries)
-        : rounded_(rounded), is_weighted_(codes.weights != nullptr), best_(best), n_queries_(n_queries) {
-        for (int64_t q = 0; q < n_queries; ++q) refresh(q);
+    SumFloors(const Rounded& rounded, const ts_codes& codes, const QueryList& queries, const Collector* best)
+        : rounded_(rounded), is_weighted_(codes.weights != nullptr), queries_(queries), best_(best) {
+        for (int64_t q = 0; q < queries.count; ++q) refresh(q);
     }
 
     // Recomputes the floor after the bound has changed.
     void refresh(int64_t q) {
-        const double step = rounded_.steps[q], margin = rounded_.margins[q], bound = best_[q].bound();
+        const double step = rounded_.steps[queries_[q]], margin = rounded_.margins[queries_[q]];
+        const double bound = best_[q].bound();
         const double slack = 2 + 1e-6 * (std::abs(bound) + margin) / step;  // of float32 arithmetic
         const double floor = (-bound - margin) / step - slack;
         const bool is_known = !is_weighted_ && floor > -0x1p30;  // false for nan
@@ -81,7 +83,7 @@ class SumFloors {
     // Whether one of four codes reaches the floor of a query; sums[query][code].
     TOPSIGN_INLINE bool any_reached(const int32_t (*sums)[4]) const {
         Ints reached{};
-        for (int64_t q = 0; q < n_queries_; ++q) reached = reached | (load<Ints>(sums[q]) >= floors_[q]);
+        for (int64_t q = 0; q < queries_.count; ++q) reached = reached | (load<Ints>(sums[q]) >= floors_[q]);
         return any(reached);
     }
 
@@ -90,8 +92,8 @@ class SumFloors {
 
     const Rounded& rounded_;
     const bool is_weighted_;
+    const QueryList queries_;
     const Collector* const best_;
-    const int64_t n_queries_;
     Ints floors_[kMost];
 };
 

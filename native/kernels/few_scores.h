@@ -9,43 +9,67 @@
 namespace topsign {
 namespace {
 
-// The table of a query has one byte per table row: the rounded value of the location with the sign of the row.
-template <class Isa, class Row, class Collector>
-void scan_rows(const ts_codes& codes, const ts_rows& queries, const Rounded& rounded, const std::vector<int8_t>& table,
-               int64_t begin, int64_t end, Collector* best) {
-    const Layout layout(codes.layout);
-    const int64_t n_bits = layout.n_bits, stride = table_rows(layout);
-    RowReader<Isa, Row> reader(layout, codes.data, codes.count);
-    std::vector<Row> rows(n_bits + reader.kSpare);
-    ExactScores<Isa, Collector> exact(codes, queries, best);
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        reader.read(i, rows.data());
-        for (int64_t q = 0; q < queries.count; ++q) {
-            const int8_t* values = table.data() + q * stride;
-            int32_t sums[4] = {0, 0, 0, 0};
-            const Row* row = rows.data();
-            int64_t j = 0;
-            for (; j + 8 <= n_bits; j += 8)
-                for (int s = 0; s < 8; ++s) sums[s & 3] += values[row[j + s]];
-            for (; j < n_bits; ++j) sums[0] += values[row[j]];
-            const int32_t sum = sums[0] + sums[1] + sums[2] + sums[3];
-            if (may_enter(rounded, q, sum, weight_of(codes, i), best[q])) exact.offer(i, q);
+// Tables with a byte per signed location: its rounded value with the sign.
+template <class Isa>
+class RoundedTables {
+   public:
+    static constexpr int64_t kGroup = 1;
+
+    RoundedTables(int n_threads, const Layout& layout, const ts_rows& queries)
+        : layout_(layout),
+          queries_(queries),
+          rounded_(round_queries<Isa>(n_threads, queries, layout.n_bits)),
+          stride_(table_rows(layout)),
+          table_(queries.count * stride_) {
+        parallel_for(n_threads, queries.count, 2 * double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q)
+                for (int64_t location = 0; location < layout.n_pool; ++location) {
+                    const int8_t value = rounded_.values[q * layout.n_pool + location];
+                    table_[q * stride_ + table_row(layout, location, true)] = value;
+                    table_[q * stride_ + table_row(layout, location, false)] = int8_t(-value);
+                }
+        });
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 50 * n_queries); }
+
+    auto start() const {
+        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
+            narrow_rows(layout_, 0) ? scan<uint16_t>(codes, begin, end, queries, best)
+                                    : scan<uint32_t>(codes, begin, end, queries, best);
+        };
+    }
+
+   private:
+    template <class Row, class Collector>
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, Collector* best) const {
+        const int64_t n_bits = layout_.n_bits;
+        RowReader<Isa, Row> reader(layout_, codes.data, codes.count);
+        std::vector<Row> rows(n_bits + reader.kSpare);
+        ExactScores<Isa, Collector> exact(codes, queries_, queries, best);
+        for (int64_t i = begin; i < end; ++i) {
+            if (!is_alive(codes.alive, i)) continue;
+            reader.read(i, rows.data());
+            for (int64_t q = 0; q < queries.count; ++q) {
+                const int8_t* values = table_.data() + queries[q] * stride_;
+                int32_t sums[4] = {0, 0, 0, 0};
+                const Row* row = rows.data();
+                int64_t j = 0;
+                for (; j + 8 <= n_bits; j += 8)
+                    for (int s = 0; s < 8; ++s) sums[s & 3] += values[row[j + s]];
+                for (; j < n_bits; ++j) sums[0] += values[row[j]];
+                const int32_t sum = sums[0] + sums[1] + sums[2] + sums[3];
+                if (may_enter(rounded_, queries[q], sum, weight_of(codes, i), best[q])) exact.offer(i, q);
+            }
         }
     }
-}
 
-inline std::vector<int8_t> signed_table(const Layout& layout, const Rounded& rounded, int64_t n_queries) {
-    const int64_t stride = table_rows(layout);
-    std::vector<int8_t> table(n_queries * stride);
-    for (int64_t q = 0; q < n_queries; ++q)
-        for (int64_t location = 0; location < layout.n_pool; ++location) {
-            const int8_t value = rounded.values[q * layout.n_pool + location];
-            table[q * stride + table_row(layout, location, true)] = value;
-            table[q * stride + table_row(layout, location, false)] = int8_t(-value);
-        }
-    return table;
-}
+    const Layout layout_;
+    const ts_rows queries_;
+    const Rounded rounded_;
+    const int64_t stride_;
+    std::vector<int8_t> table_;
+};
 
 // Reads the fast layout directly: sixteen locations of each of kBytes / 16 blocks are looked up in the 128 rounded
 // values of the block, and the sign of the code is applied. Values are stored negated, because a set sign bit, which
@@ -58,16 +82,13 @@ struct BlockSummer {
     using S = Vec<int8_t, Isa::kBytes>;
     using Wide = Vec<int16_t, Isa::kBytes / 2>;
 
-    static std::vector<int8_t> table(const Layout& layout, const Rounded& rounded, int64_t n_queries) {
-        const int64_t stride = table_bytes(layout);
-        std::vector<int8_t> table(n_queries * stride);
-        for (int64_t q = 0; q < n_queries; ++q)
-            for (int64_t location = 0; location < layout.n_pool; ++location) {
-                const int64_t block = location / kBlockRows, offset = location % kBlockRows;
-                table[q * stride + block / kParts * kValueBytes + (offset & 7) * Isa::kBytes + block % kParts * 16 +
-                      (offset >> 3)] = int8_t(-rounded.values[q * layout.n_pool + location]);
-            }
-        return table;
+    // Writes the table of a query.
+    static void fill(const Layout& layout, const int8_t* rounded, int8_t* table) {
+        for (int64_t location = 0; location < layout.n_pool; ++location) {
+            const int64_t block = location / kBlockRows, offset = location % kBlockRows;
+            table[block / kParts * kValueBytes + (offset & 7) * Isa::kBytes + block % kParts * 16 + (offset >> 3)] =
+                int8_t(-rounded[location]);
+        }
     }
 
     static int64_t table_bytes(const Layout& layout) { return ceil_div(layout.n_blocks(), kParts) * kValueBytes; }
@@ -119,60 +140,66 @@ struct BlockSummer {
     }
 };
 
-template <class Isa, class Collector>
-void scan_value_blocks(const ts_codes& codes, const ts_rows& queries, const Rounded& rounded,
-                       const std::vector<int8_t>& table, int64_t begin, int64_t end, Collector* best) {
-    using Summer = BlockSummer<Isa>;
-    const Layout layout(codes.layout);
-    const int64_t n_blocks = layout.n_blocks(), stride = Summer::table_bytes(layout);
-    CodeReader reader(layout, codes.data, codes.count);
-    ExactScores<Isa, Collector> exact(codes, queries, best);
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        const uint8_t* code = reader(i);
-        if (sum_bytes(code, n_blocks) > layout.n_bits) {  // invalid: counts exceed the code
-            for (int64_t q = 0; q < queries.count; ++q) exact.offer(i, q);
-            continue;
-        }
-        for (int64_t q = 0; q < queries.count;) {
-            const int8_t* tables[2] = {table.data() + q * stride, table.data() + (q + 1) * stride};
-            int32_t sums[2];
-            const int n = queries.count - q >= 2 ? 2 : 1;
-            n == 2 ? Summer::template sum<2>(code, n_blocks, tables, sums)
-                   : Summer::template sum<1>(code, n_blocks, tables, sums);
-            for (int s = 0; s < n; ++s, ++q)
-                if (may_enter(rounded, q, sums[s], weight_of(codes, i), best[q])) exact.offer(i, q);
-        }
-    }
-}
+// Tables of a BlockSummer.
+template <class Isa>
+class RoundedBlocks {
+   public:
+    static constexpr int64_t kGroup = 1;
 
-template <class Isa, class Collector>
-Parts<Collector> search_few_scores(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
-                                   const std::vector<Collector>& empty) {
-    const Layout layout(ranges.layout());
-    const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits);
-    if constexpr (Isa::kPermutesBlocks) {
-        if (CodeGroups<Isa>::serves(layout))
-            return search_groups<Isa>(n_threads, ranges, scan_cost(layout, 20 + 8 * queries.count),
-                                      ValueGroups<Isa>(layout, queries, rounded), empty);
-    } else if constexpr (Isa::kLooksUp) {
-        if (layout.fast()) {
-            const std::vector<int8_t> table = BlockSummer<Isa>::table(layout, rounded, queries.count);
-            return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
-                              [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                                  scan_value_blocks<Isa>(codes, queries, rounded, table, begin, end, best);
-                              });
+    RoundedBlocks(int n_threads, const Layout& layout, const ts_rows& queries)
+        : layout_(layout),
+          queries_(queries),
+          rounded_(round_queries<Isa>(n_threads, queries, layout.n_bits)),
+          stride_(Summer::table_bytes(layout)),
+          table_(queries.count * stride_) {
+        parallel_for(n_threads, queries.count, double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q)
+                Summer::fill(layout, rounded_.values.data() + q * layout.n_pool, table_.data() + q * stride_);
+        });
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 50 * n_queries); }
+
+    auto start() const {
+        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
+            scan(codes, begin, end, queries, best);
+        };
+    }
+
+   private:
+    using Summer = BlockSummer<Isa>;
+
+    template <class Collector>
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, Collector* best) const {
+        const int64_t n_blocks = layout_.n_blocks();
+        CodeReader reader(layout_, codes.data, codes.count);
+        ExactScores<Isa, Collector> exact(codes, queries_, queries, best);
+        for (int64_t i = begin; i < end; ++i) {
+            if (!is_alive(codes.alive, i)) continue;
+            const uint8_t* code = reader(i);
+            if (sum_bytes(code, n_blocks) > layout_.n_bits) {  // invalid: counts exceed the code
+                for (int64_t q = 0; q < queries.count; ++q) exact.offer(i, q);
+                continue;
+            }
+            for (int64_t q = 0; q < queries.count;) {
+                const int8_t* tables[2];
+                int32_t sums[2];
+                const int n = queries.count - q >= 2 ? 2 : 1;
+                for (int s = 0; s < n; ++s) tables[s] = table_.data() + queries[q + s] * stride_;
+                n == 2 ? Summer::template sum<2>(code, n_blocks, tables, sums)
+                       : Summer::template sum<1>(code, n_blocks, tables, sums);
+                for (int s = 0; s < n; ++s, ++q)
+                    if (may_enter(rounded_, queries[q], sums[s], weight_of(codes, i), best[q])) exact.offer(i, q);
+            }
         }
     }
-    const std::vector<int8_t> table = signed_table(layout, rounded, queries.count);
-    return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
-                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                          if (narrow_rows(layout, 0))
-                              scan_rows<Isa, uint16_t>(codes, queries, rounded, table, begin, end, best);
-                          else
-                              scan_rows<Isa, uint32_t>(codes, queries, rounded, table, begin, end, best);
-                      });
-}
+
+    const Layout layout_;
+    const ts_rows queries_;
+    const Rounded rounded_;
+    const int64_t stride_;
+    std::vector<int8_t> table_;
+};
 
 }  // namespace
 }  // namespace topsign

@@ -3,6 +3,7 @@
 
 #include "../isa/functions.h"
 #include "byte_products.h"
+#include "code_visits.h"
 #include "hamming.h"
 #include "lane_sums.h"
 #include "pack_bits.h"
@@ -37,6 +38,8 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             within_mismatches<Isa>,
             rank_scores<Isa>,
             within_scores<Isa>,
+            visit_mismatches<Isa>,
+            visit_scores<Isa>,
             trellis_round<Trellis>,
             trellis_encode<Trellis>,
             trellis_decode<Trellis>,

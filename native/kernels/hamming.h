@@ -27,6 +27,63 @@ void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, i
     }
 }
 
+// Signs of queries as they are. Those of a list are copied, because pairs are compared faster than lists are read.
+class WholeSigns {
+   public:
+    static constexpr int64_t kGroup = 1;
+
+    WholeSigns(const Layout& layout, const ts_signs& queries)
+        : layout_(layout), bytes_(ceil_div(layout.n_pool, 8)), queries_(queries) {}
+
+    double cost(int64_t n_queries) const { return 0.01 * double(n_queries * layout_.n_pool); }
+
+    auto start() const {
+        return [this, bits = std::vector<uint8_t>(), masks = std::vector<uint8_t>()](
+                   const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) mutable {
+            if (!queries.numbers) return scan_signs(codes, queries_, begin, end, best);
+            const ts_signs some{copy(queries_.bits, queries, bits), copy(queries_.masks, queries, masks),
+                                queries.count};
+            scan_signs(codes, some, begin, end, best);
+        };
+    }
+
+   private:
+    const uint8_t* copy(const uint8_t* from, const QueryList& queries, std::vector<uint8_t>& to) const {
+        if (!from) return nullptr;
+        to.resize(kMostListed * bytes_);
+        for (int64_t q = 0; q < queries.count; ++q) std::memcpy(&to[q * bytes_], from + queries[q] * bytes_, bytes_);
+        return to.data();
+    }
+
+    const Layout layout_;
+    const int64_t bytes_;
+    const ts_signs queries_;
+};
+
+// Calls use(tables) with tables of queries that are compared in any subset, the fastest for a single query.
+template <class Isa, class Use>
+auto with_tables(int n_threads, const Layout& layout, const ts_signs& queries, const Use& use) {
+    if (layout.signs()) return use(WholeSigns(layout, queries));
+    if constexpr (Isa::kLooksUp) {
+        using Compact = typename Isa::CompactCounter;
+        if (Compact::serves(layout)) return use(CounterTables<Isa, Compact>(n_threads, layout, queries));
+    }
+    if constexpr (Isa::kPermutesBlocks) {
+        if (CodeGroups<Isa>::serves(layout)) return use(SignGroups<Isa>(n_threads, layout, queries));
+    } else if constexpr (Isa::kLooksUp) {
+        if (layout.fast()) return use(BlockSigns<Isa>(layout, queries));
+    }
+    return use(ByteTables<Isa>(n_threads, layout, queries));
+}
+
+// Whether these tables are also the fastest for a few queries.
+template <class Isa>
+bool serves_few(const Layout& layout) {
+    if (layout.signs()) return true;
+    if constexpr (Isa::kLooksUp && !Isa::kPermutesBlocks) return layout.fast() || Isa::CompactCounter::serves(layout);
+    return false;
+}
+
 template <class Isa, int Side, class Collector>
 Parts<Collector> search_sides(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                               const std::vector<Collector>& empty) {
@@ -38,30 +95,17 @@ template <class Isa, class Collector>
 Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
     const Layout layout(ranges.layout());
-    if (layout.signs())
-        return scan_parts(n_threads, ranges, 0.01 * double(queries.count * layout.n_pool), empty,
-                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                              scan_signs(codes, queries, begin, end, best);
-                          });
-    using Narrow = typename Isa::Narrow;
-    const int64_t few = layout.fast() ? Isa::kFewFast : Isa::kFewCompact;
+    const int64_t few = layout.signs() ? queries.count : layout.fast() ? Isa::kFewFast : Isa::kFewCompact;
     if (queries.count <= (read_by_tiles(layout) ? std::min(few, kFewOfLargePools) : few)) {
-        if constexpr (Isa::kLooksUp) {
-            using Compact = typename Isa::CompactCounter;
-            if (Compact::serves(layout) && (!Isa::kPermutesBlocks || queries.count == 1))
-                return search_counted<Isa, Compact>(n_threads, ranges, queries, empty);
-        }
         if constexpr (Isa::kPermutesBlocks) {
-            const double cost = scan_cost(layout, 20 + 2 * queries.count);
-            if (queries.count == 1 && CodeGroups<Isa>::serves(layout))
-                return search_groups<Isa>(n_threads, ranges, cost, SignGroups<Isa>(layout, queries), empty);
-            if (CodeGroups<Isa>::serves(layout))
-                return search_groups<Isa>(n_threads, ranges, cost, BitGroups<Isa>(layout, queries), empty);
-        } else if constexpr (Isa::kLooksUp) {
-            if (layout.fast()) return search_blocks<Isa>(n_threads, ranges, queries, empty);
+            if (queries.count > 1 && CodeGroups<Isa>::serves(layout))
+                return scan_tables(n_threads, ranges, BitGroups<Isa>(layout, queries), empty);
         }
-        if (queries.count == 1) return search_each<Isa>(n_threads, ranges, queries, empty);
+        if (queries.count == 1 || serves_few<Isa>(layout))
+            return with_tables<Isa>(n_threads, layout, queries,
+                                    [&](const auto& tables) { return scan_tables(n_threads, ranges, tables, empty); });
     }
+    using Narrow = typename Isa::Narrow;
     if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, ranges, queries, empty);
     if constexpr (Isa::kBytes > 32) {
         if (queries.count <= 256) return search_sides<Narrow, 1>(n_threads, ranges, queries, empty);

@@ -54,7 +54,7 @@ template <class Isa, int kPerRegister, class Collector>
 class ScoreBounds {
    public:
     ScoreBounds(const ts_codes& codes, const ts_rows& queries, Collector* best)
-        : n_queries_(queries.count), best_(best), exact_(codes, queries, best) {
+        : n_queries_(queries.count), best_(best), exact_(codes, queries, {nullptr, queries.count}, best) {
         std::fill(at, at + kScoreTile, std::numeric_limits<float>::infinity());
         std::fill(expected_, expected_ + kScoreTile, -std::numeric_limits<float>::infinity());
         for (int q = 0; q < n_queries_; ++q) query_at_[slot_of<kPerRegister>(q)] = q;

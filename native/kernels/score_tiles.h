@@ -139,55 +139,76 @@ void scan_wide(const ts_codes& codes, const ts_rows& queries, const WideTable<Is
         });
 }
 
-// Scan with one table per query, which holds its value at each signed location.
-template <class Isa, class Collector>
-void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<int16_t>& rounded,
-                 const std::vector<int16_t>& table, int64_t begin, int64_t end, Collector* best) {
-    const int64_t stride = int64_t(table.size()) / queries.count;
-    ExactScores<Isa, Collector> exact(codes, queries, best);
-    std::vector<int64_t> sums(kTiledScores * kSingleQueries);
-    for_each_tile_of_groups<Isa, kSingleTile>(
-        codes, begin, end, 0,
-        [&](int64_t slot) { std::fill_n(sums.begin() + slot * kSingleQueries, kSingleQueries, 0); },
-        [&](int64_t slot, int64_t tile, const uint16_t* rows, int64_t n) {
-            for (int64_t q = 0; q < queries.count; ++q) {
-                const int16_t* values = table.data() + q * stride + tile * 2 * kSingleTile;
-                int64_t sum[4] = {0, 0, 0, 0}, j = 0;
-                for (; j + 4 <= n; j += 4)
-                    for (int s = 0; s < 4; ++s) sum[s] += values[rows[j + s]];
-                for (; j < n; ++j) sum[0] += values[rows[j]];
-                sums[slot * kSingleQueries + q] += sum[0] + sum[1] + sum[2] + sum[3];
-            }
-        },
-        [&](const int64_t* group, int64_t n_codes) {
-            for (int64_t c = 0; c < n_codes; ++c)
-                for (int64_t q = 0; q < queries.count; ++q)
-                    if (may_enter(rounded, q, sums[c * kSingleQueries + q], weight_of(codes, group[c]), best[q]))
-                        exact.offer(group[c], q);
+// Tables of queries that are summed one by one: 16-bit values by signed location.
+template <class Isa>
+class WideTables {
+   public:
+    static constexpr int64_t kGroup = kTiledScores;
+
+    WideTables(int n_threads, const Layout& layout, const ts_rows& queries)
+        : layout_(layout),
+          queries_(queries),
+          rounded_(round_queries<Isa, int16_t, INT16_MAX>(n_threads, queries, layout.n_bits)),
+          stride_(ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile),
+          table_(queries.count * stride_) {
+        parallel_for(n_threads, queries.count, 2 * double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q)
+                for (int64_t location = 0; location < layout.n_pool; ++location) {
+                    const int16_t value = rounded_.values[q * layout.n_pool + location];
+                    table_[q * stride_ + table_row(layout, location, true)] = value;
+                    table_[q * stride_ + table_row(layout, location, false)] = int16_t(-value);
+                }
         });
-}
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 80 * n_queries); }
+
+    auto start() const {
+        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
+            scan(codes, begin, end, queries, best);
+        };
+    }
+
+   private:
+    template <class Collector>
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, Collector* best) const {
+        ExactScores<Isa, Collector> exact(codes, queries_, queries, best);
+        const int64_t n_queries = queries.count;
+        std::vector<int64_t> sums(kTiledScores * n_queries);
+        for_each_tile_of_groups<Isa, kSingleTile>(
+            codes, begin, end, 0, [&](int64_t slot) { std::fill_n(sums.begin() + slot * n_queries, n_queries, 0); },
+            [&](int64_t slot, int64_t tile, const uint16_t* rows, int64_t n) {
+                for (int64_t q = 0; q < n_queries; ++q) {
+                    const int16_t* values = table_.data() + queries[q] * stride_ + tile * 2 * kSingleTile;
+                    int64_t sum[4] = {0, 0, 0, 0}, j = 0;
+                    for (; j + 4 <= n; j += 4)
+                        for (int s = 0; s < 4; ++s) sum[s] += values[rows[j + s]];
+                    for (; j < n; ++j) sum[0] += values[rows[j]];
+                    sums[slot * n_queries + q] += sum[0] + sum[1] + sum[2] + sum[3];
+                }
+            },
+            [&](const int64_t* group, int64_t n_codes) {
+                for (int64_t c = 0; c < n_codes; ++c)
+                    for (int64_t q = 0; q < n_queries; ++q)
+                        if (may_enter(rounded_, queries[q], sums[c * n_queries + q], weight_of(codes, group[c]),
+                                      best[q]))
+                            exact.offer(group[c], q);
+            });
+    }
+
+    const Layout layout_;
+    const ts_rows queries_;
+    const RoundedTo<int16_t> rounded_;
+    const int64_t stride_;
+    std::vector<int16_t> table_;
+};
 
 template <class Isa, class Collector>
 Parts<Collector> search_score_tiles(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
                                     const std::vector<Collector>& empty) {
     const Layout layout(ranges.layout());
-    if (queries.count <= kSingleQueries) {
-        const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(n_threads, queries, layout.n_bits);
-        const int64_t stride = ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile;
-        std::vector<int16_t> table(queries.count * stride);
-        for (int64_t q = 0; q < queries.count; ++q)
-            for (int64_t j = 0; j < layout.n_pool; ++j) {
-                const int16_t value = rounded.values[q * layout.n_pool + j];
-                table[q * stride + table_row(layout, j, true)] = value;
-                table[q * stride + table_row(layout, j, false)] = int16_t(-value);
-            }
-        return scan_parts(
-            n_threads, ranges, scan_cost(layout, 80 * queries.count), empty,
-            [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
-            },
-            kTiledScores);
-    }
+    if (queries.count <= kSingleQueries)
+        return scan_tables(n_threads, ranges, WideTables<Isa>(n_threads, layout, queries), empty);
     const auto rounded = round_queries<Isa, int16_t, kWideLimit>(n_threads, queries, layout.n_bits);
     const WideTable<Isa> table(n_threads, layout, rounded, queries.count);
     return scan_parts(

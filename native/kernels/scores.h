@@ -154,14 +154,46 @@ inline std::vector<float> nibble_sums(const ts_rows& queries) {
     return sums;
 }
 
-template <class Isa, class Collector>
-void scan_exactly(const ts_codes& codes, const ts_rows& queries, int64_t begin, int64_t end, Collector* best) {
-    const int64_t n_pool = codes.layout.n_pool, bytes = ceil_div(n_pool, 8);
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        for (int64_t q = 0; q < queries.count; ++q)
-            offer_score(best[q], sum_signs<Isa>(codes.data + i * bytes, n_pool, queries.values + q * n_pool), codes, i);
+// Exact sums with the signs of the whole pool. There is nothing to prepare.
+template <class Isa>
+class WholeSums {
+   public:
+    static constexpr int64_t kGroup = 1;
+
+    WholeSums(const Layout& layout, const ts_rows& queries) : layout_(layout), queries_(queries) {}
+
+    double cost(int64_t n_queries) const { return 0.15 * double(n_queries * layout_.n_pool); }
+
+    auto start() const {
+        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
+            const int64_t n_pool = layout_.n_pool, bytes = ceil_div(n_pool, 8);
+            for (int64_t i = begin; i < end; ++i) {
+                if (!is_alive(codes.alive, i)) continue;
+                for (int64_t q = 0; q < queries.count; ++q) {
+                    const float* const query = queries_.values + queries[q] * n_pool;
+                    offer_score(best[q], sum_signs<Isa>(codes.data + i * bytes, n_pool, query), codes, i);
+                }
+            }
+        };
     }
+
+   private:
+    const Layout layout_;
+    const ts_rows queries_;
+};
+
+// Calls use(tables) with tables of queries that are compared in any subset.
+template <class Isa, class Use>
+auto with_tables(int n_threads, const Layout& layout, const ts_rows& queries, const Use& use) {
+    if (layout.signs()) return use(WholeSums<Isa>(layout, queries));
+    if (read_by_tiles(layout) && layout.n_bits >= kVeryLongBits)
+        return use(WideTables<Isa>(n_threads, layout, queries));
+    if constexpr (Isa::kPermutesBlocks) {
+        if (CodeGroups<Isa>::serves(layout)) return use(ValueGroups<Isa, 1>(n_threads, layout, queries));
+    } else if constexpr (Isa::kLooksUp) {
+        if (layout.fast()) return use(RoundedBlocks<Isa>(n_threads, layout, queries));
+    }
+    return use(RoundedTables<Isa>(n_threads, layout, queries));
 }
 
 // Larger values could overflow and are not rounded.
@@ -175,11 +207,7 @@ Parts<Collector> search_signs(int n_threads, const CodeRanges& ranges, const ts_
     bool exactly = queries.count <= kFewSigns;
     for (int64_t i = 0; i < queries.count * queries.width && !exactly; ++i)
         exactly = !(std::abs(queries.values[i]) < kLargestRounded);
-    if (exactly)
-        return scan_parts(n_threads, ranges, 0.15 * double(queries.count * queries.width), empty,
-                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                              scan_exactly<Isa>(codes, queries, begin, end, best);
-                          });
+    if (exactly) return scan_tables(n_threads, ranges, WholeSums<Isa>(ranges.layout(), queries), empty);
     const std::vector<float> sums = nibble_sums(queries);
     const int64_t n_values = int64_t(sums.size()) / queries.count, n_nibbles = n_values / 16;
     Rounded rounded = round_queries<Isa>(n_threads, ts_rows{sums.data(), queries.count, n_values}, n_nibbles);
@@ -203,7 +231,17 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_r
     const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
     if (read_by_tiles(layout) && (!few || queries.count > kFewOfLargePools || layout.n_bits >= kVeryLongBits))
         return search_score_tiles<Isa>(n_threads, ranges, queries, empty);
-    if (few) return search_few_scores<Isa>(n_threads, ranges, queries, empty);
+    if (few) {
+        if constexpr (Isa::kPermutesBlocks) {
+            // Passes of 16 queries read codes once for all; fewer queries would be padded.
+            if (CodeGroups<Isa>::serves(layout) && queries.count >= 16)
+                return scan_tables(n_threads, ranges, ValueGroups<Isa, 16>(n_threads, layout, queries), empty);
+            if (CodeGroups<Isa>::serves(layout))
+                return scan_tables(n_threads, ranges, ValueGroups<Isa, 8>(n_threads, layout, queries), empty);
+        }
+        return with_tables<Isa>(n_threads, layout, queries,
+                                [&](const auto& tables) { return scan_tables(n_threads, ranges, tables, empty); });
+    }
     const bool twice = layout.n_bits >= kLongBits;
     const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits, twice);
     const auto where = [&](int64_t location) {

@@ -11,7 +11,7 @@ namespace {
 // tile.
 inline bool read_by_tiles(const Layout& layout) {
     return layout.n_pool >= 32768 && layout.n_bits >= layout.n_pool / 64 && layout.low_bits != 0 &&
-           layout.low_bits <= 8;
+           layout.low_bits <= 8 && !layout.signs();
 }
 
 // Number of queries up to which tables of one block after another are as fast as tiles for large pools.

@@ -41,15 +41,6 @@ inline std::vector<Event> events_of(const ts_trellis& trellis) {
     return events;
 }
 
-// Prefetches the cache line of an address.
-TOPSIGN_INLINE void prefetch_line(const void* at) {
-#if defined(__GNUC__)
-    __builtin_prefetch(at);
-#else
-    (void)at;
-#endif
-}
-
 // Bytes of an unrolled ring, which repeats its beginning after the last bit.
 inline int64_t unrolled_bytes(const ts_trellis& trellis) { return ceil_div(trellis.n_bits, 8) + 4; }
 

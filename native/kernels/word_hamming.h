@@ -119,39 +119,46 @@ class WordCounter {
     std::vector<uint16_t> words_;
 };
 
-// Scans code by code and query by query. A counter defines the table of a query; its count() returns false for invalid
-// codes.
-template <class Isa, class Counter, class Collector>
-void scan_counted(const ts_codes& codes, const ts_signs& queries, const std::vector<typename Counter::Table>& tables,
-                  int64_t begin, int64_t end, Collector* best) {
-    const Layout layout(codes.layout);
-    CodeReader reader(layout, codes.data, codes.count);
-    Counter counter(layout);
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        const uint8_t* code = reader(i);
-        Isa::prefetch(code + 4096);
-        for (int64_t q = 0; q < queries.count; ++q) {
-            int32_t count;
-            if (!counter.count(code, tables[q], count))
-                count = count_plainly(layout, code, queries.bits + q * ceil_div(layout.n_pool, 8));
-            if (count < best[q].bound()) best[q].offer(count, i);
-        }
-    }
-}
+// Tables as a counter defines them; its count() returns false for invalid codes. Scans code by code and query by query.
+template <class Isa, class Counter>
+class CounterTables {
+   public:
+    static constexpr int64_t kGroup = 1;
 
-template <class Isa, class Counter, class Collector>
-Parts<Collector> search_counted(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
-                                const std::vector<Collector>& empty) {
-    const Layout layout(ranges.layout());
-    std::vector<typename Counter::Table> tables;
-    for (int64_t q = 0; q < queries.count; ++q)
-        tables.push_back(Counter::table(layout, queries.bits + q * ceil_div(layout.n_pool, 8)));
-    return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
-                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                          scan_counted<Isa, Counter>(codes, queries, tables, begin, end, best);
-                      });
-}
+    CounterTables(int n_threads, const Layout& layout, const ts_signs& queries)
+        : layout_(layout), queries_(queries), tables_(queries.count) {
+        parallel_for(n_threads, queries.count, double(layout.n_pool), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q) tables_[q] = Counter::table(layout_, signs(q));
+        });
+    }
+
+    double cost(int64_t n_queries) const { return scan_cost(layout_, 50 * n_queries); }
+
+    auto start() const {
+        return [this, counter = Counter(layout_)](const ts_codes& codes, int64_t begin, int64_t end,
+                                                  const QueryList& queries, auto* best) mutable {
+            CodeReader reader(layout_, codes.data, codes.count);
+            for (int64_t i = begin; i < end; ++i) {
+                if (!is_alive(codes.alive, i)) continue;
+                const uint8_t* code = reader(i);
+                Isa::prefetch(code + 4096);
+                for (int64_t q = 0; q < queries.count; ++q) {
+                    int32_t count;
+                    if (!counter.count(code, tables_[queries[q]], count))
+                        count = count_plainly(layout_, code, signs(queries[q]));
+                    if (count < best[q].bound()) best[q].offer(count, i);
+                }
+            }
+        };
+    }
+
+   private:
+    const uint8_t* signs(int64_t q) const { return queries_.bits + q * ceil_div(layout_.n_pool, 8); }
+
+    const Layout layout_;
+    const ts_signs queries_;
+    std::vector<typename Counter::Table> tables_;
+};
 
 }  // namespace
 }  // namespace topsign

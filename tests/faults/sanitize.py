@@ -74,7 +74,7 @@ def call(rng, kernel, layout, codes):
     """Call one kernel on the codes and return its name."""
     import numpy as np
 
-    from topsign.kernels import CodeRange
+    from topsign.kernels import CodeRange, RegionArrays, RegionCodes, VisitedCodes
 
     n_queries = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260]))
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
@@ -85,12 +85,19 @@ def call(rng, kernel, layout, codes):
     half, threads = len(codes) // 2, {"n_threads": int(rng.integers(1, 3))}
     halves = [CodeRange(np.ascontiguousarray(part), row) for row, part in ((half, codes[:half]), (0, codes[half:]))]
     ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, weights)]
+    order, cuts = rng.permutation(len(codes)).astype(np.int32), np.sort(rng.integers(0, len(codes) + 1, 2))
+    regions = RegionCodes(codes, order, np.array([0, *cuts, len(codes)], np.int32), 5, alive, weights)
+    chosen = [rng.permutation(3)[: rng.integers(4)].astype(np.int32) for _ in range(n_queries)]
+    starts = np.append(0, np.cumsum([len(one) for one in chosen])).astype(np.int64)
+    visits = VisitedCodes(RegionArrays([regions]), starts, np.concatenate(chosen))
     calls = {
         "valid_codes": lambda: kernel.valid_codes(layout, codes),
         "mismatches": lambda: kernel.mismatches(layout, codes, bits),
         "score_sums": lambda: kernel.score_sums(layout, codes, queries),
         "rank_mismatches": lambda: kernel.rank_mismatches(layout, ranges, bits, k, **threads),
         "rank_scores": lambda: kernel.rank_scores(layout, ranges, queries, k, **threads),
+        "visit_mismatches": lambda: kernel.visit_mismatches(layout, visits, bits, k, **threads),
+        "visit_scores": lambda: kernel.visit_scores(layout, visits, queries, k, **threads),
         "within_mismatches": lambda: kernel.within_mismatches(
             layout, ranges, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **threads
         ),

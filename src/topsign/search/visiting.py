@@ -244,9 +244,21 @@ class RegionSearch:
         return self._choosing(n_queries) + visiting > scan.engine.scan_cost(scan.comparison, len(self.entries))
 
     def _choosing_is_slower(self, scan: Scan) -> bool:
-        """Return whether the choice of regions already takes longer than comparing all entries."""
-        comparing = scan.engine.scan_cost(scan.comparison, len(self.entries))
-        return self._choosing(len(scan.comparison)) > comparing
+        """Return whether visits are expected to be slower, so that no regions need to be chosen.
+
+        A batch is expected to visit as many entries as the calibration queries, a fifth of which are in each stratum; a
+        single query may be in the stratum that visits fewest.
+        """
+        assert self.regions is not None
+        strata, n_queries, n_entries = self._strata, len(scan.comparison), len(self.entries)
+        shares = np.maximum(strata.n_regions / len(self.regions), strata.n_entries / n_entries)
+        shares = np.where(strata.n_regions > 0, np.minimum(shares, 1.0), 1.0)
+        share = float(shares.min() if n_queries == 1 else shares.mean())
+        if not strata.n_regions.any():
+            share = 0.0  # the choice decides nothing but the reason that is reported
+        n_visited = int(n_entries * (1 - (1 - share) ** n_queries))
+        visiting = scan.engine.visit_cost(scan.comparison, n_visited, int(n_entries * share * n_queries))
+        return self._choosing(n_queries) + visiting > scan.engine.scan_cost(scan.comparison, n_entries)
 
     def _choosing(self, n_queries: int) -> float:
         """Return the cost of choosing regions in nanoseconds."""
