@@ -39,6 +39,7 @@ from topsign.store.segments import make_segments
 from topsign.store.stores import store_for_recipe
 
 SEGMENT_ENTRIES = 500_000
+WORKER_MEMORY = "8GB"  # well above the codes of one worker; Dask pauses workers at 80% of it
 
 
 def tile(index, n_copies, path):
@@ -205,7 +206,7 @@ def main():
             expected = alone.search(queries, 10, recall=0.95)
             add(measure(alone, 0, n_regions, queries, options))
         for n_workers in sorted(options.workers):
-            with Processes(folder, n_workers) as running:
+            with Processes(folder, n_workers, memory_limit=WORKER_MEMORY) as running:
                 start = time.perf_counter()
                 index = ts.distributed.open(folder / "tiled.topsign", client=running.client())
                 measured["open"].append({"workers": n_workers, "seconds": time.perf_counter() - start})

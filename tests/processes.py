@@ -15,9 +15,9 @@ ENVIRONMENT = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", 
 class Processes:
     """Context manager of a cluster; workers have one thread and no nanny, so killed workers are not restarted."""
 
-    def __init__(self, folder, n_workers=4):
+    def __init__(self, folder, n_workers=4, memory_limit="1GB"):
         self.folder = Path(folder)
-        self.n_workers = n_workers
+        self.n_workers, self.memory_limit = n_workers, memory_limit
         self.address = None
         self._scheduler = None
         self._workers = []
@@ -53,7 +53,7 @@ class Processes:
             1,
             "--no-dashboard",
             "--memory-limit",
-            "1GB",
+            self.memory_limit,
             "--death-timeout",
             PATIENCE,
         )

@@ -409,6 +409,19 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
     assert set(impossible.exhaustive) != {""}
 
 
+def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(monkeypatch):
+    """The exhaustive search of an index with originals compares these, not the codes."""
+    queries = clustered(30, seed=8)
+    for originals, is_exhaustive in ((None, True), ("float16", False)):
+        index = FAMILIES["trellis"](originals=originals)
+        index.add(clustered(4000))
+        index.learn_regions(64)
+        monkeypatch.setattr(type(index.recipe.prepare(queries)), "scan_cost", lambda *_: 1e-6)
+        found = index.search(queries, 10, recall=0.9)
+        assert (found.exhaustive == visiting.FASTER).all() == is_exhaustive
+        assert (found.exhaustive == "").all() != is_exhaustive
+
+
 def test_check_recall_compares_both_searches(learned):
     index, queries = learned
     check = index.check_recall(queries, k=10, recall=0.9)
