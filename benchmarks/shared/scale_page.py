@@ -132,9 +132,12 @@ def cluster_verbs(results):
 
 def cluster_recall(results):
     """Searches for a recall on workers, and the cost model beside them."""
-    if "cluster_recall" not in results:
-        return ""
-    report = results["cluster_recall"]
+    return join(*(on_workers(results, name) for name in ("cluster_recall-16", "cluster_recall") if name in results))
+
+
+def on_workers(results, name):
+    """One run of ``cluster_recall.py``."""
+    report = results[name]
     measured, n_copies, machine = report["measured"], report["options"]["copies"], report["machine"]
     rows, costs = measured["search"], SearchCosts(**measured.get("costs", {}))
     fitted = fitted_rows(rows) if "costs" in measured else []
@@ -164,7 +167,8 @@ def cluster_recall(results):
         f"times, in {rows[0]['n_regions']:,} regions. Every worker is a process with one thread, on one machine of "
         f"{machine['cores']} cores; ids and scores are those of one process. "
         + "The load exceeded the number of cores, so times are longer than on an idle machine. " * is_busy
-        + source(results, "cluster_recall"),
+        + (f"Left out: {measured['left_out']}. " if "left_out" in measured else "")
+        + source(results, name),
         table([*header, "model, ms", "median / model"], lines),
         'The column "model" is the prediction of `SearchCosts` for the fraction of the entries that was visited; the '
         "model does not describe exhaustive searches. "
@@ -186,10 +190,11 @@ def constants(costs, fitted):
 
 
 def plans(results):
-    """The table of plans in docs/how-to/scale.md, with the default constants and with those of the last run."""
+    """The table of plans in docs/how-to/scale.md, with the default constants and with those of a slower machine."""
     known = {"default": SearchCosts()}
     if costs := results.get("cluster_recall", {"measured": {}})["measured"].get("costs"):
-        known["of the run"] = SearchCosts(**costs)
+        machine = results["cluster_recall"]["machine"]
+        known[f"{machine['cores']} cores, {machine['kernels']}"] = SearchCosts(**costs)
     lines = []
     for power in (7, 9, 10):
         for name, costs in known.items():
@@ -210,7 +215,7 @@ def plans(results):
             )
     header = ["entries", "constants", "regions", "visited", "memory, GiB", "disk with float16 originals, GiB"]
     header += ["processor time of a query, ms", "cores", "workers", "latency, ms"]
-    note = 'Rows "of the run" use the constants that were fitted to those measurements.' if len(known) > 1 else ""
+    note = "The other rows use constants that were fitted on a machine without AVX-512." if len(known) > 1 else ""
     return {"plans": join(table(header, lines), note)}
 
 

@@ -120,7 +120,7 @@ class Snapshot:
                     found[at] = text
         return found
 
-    @property
+    @lazy
     def has_originals(self) -> bool:
         """Whether all entries have originals."""
         return bool(self.segments) and all("originals" in one.columns.extra_names for one in self.segments)

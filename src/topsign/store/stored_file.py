@@ -144,6 +144,7 @@ class StoredFile(Mapping[str, Array]):
         self._header = self._read_header()
         self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
         self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
+        self._views: dict[str, Array] = {}  # columns that rows were read from
 
     @property
     def _tensors(self) -> dict[str, Tensor]:
@@ -194,7 +195,9 @@ class StoredFile(Mapping[str, Array]):
 
     def rows(self, name: str, positions: Int64) -> Array:
         """Read rows of a column and verify only the blocks that hold them."""
-        column = self._tensors[name].view(self._content)
+        column = self._views.get(name)
+        if column is None:
+            column = self._views[name] = self._tensors[name].view(self._content)
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
         verified = self._verified[name]

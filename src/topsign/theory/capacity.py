@@ -1,7 +1,7 @@
 """Capacity planning: the memory, disk space, cores and workers that an index needs to sustain a query rate.
 
-The results come from a cost model. Its default constants were measured with ``python benchmarks/regions.py sizes`` on
-one machine; ``python benchmarks/cluster_recall.py INDEX --costs FILE`` measures those of another.
+The results come from a cost model. Its default constants were measured on one machine; ``python
+benchmarks/cluster_recall.py INDEX --costs FILE`` measures those of another.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from ..errors import TargetError
 
 @dataclass(frozen=True)
 class SearchCosts:
-    """Constants of the cost model; the defaults are from ``benchmarks/results/regions/sizes.json``.
+    """Constants of the cost model.
+
+    Defaults of times are from ``benchmarks/results/cluster_recall-16.json``, those of the visited fraction from
+    ``benchmarks/results/regions/sizes.json``.
 
     A query over n entries visits the fraction ``visited_at_million * (n / 10**6) ** -visited_slope`` of them. Constants
     must be finite and not negative; others raise ValueError or TypeError.
     """
 
-    visited_at_million: float = 0.0052  # fraction of 10^6 entries visited for a recall of .95
-    visited_slope: float = 0.6  # measured: .59 from 10^4 to 10^5 entries, .73 from 10^5 to 10^6
-    seconds_per_entry: float = 60e-9  # per visited entry
-    seconds_per_region: float = 14e-9  # to score the region's mean and select regions
-    seconds_per_query: float = 0.6e-3  # overhead that does not depend on the number of entries
-    batch_seconds_per_entry: float = 20e-9  # the same, if another query of the batch visits the entry, too
-    batch_seconds_per_region: float = 14e-9  # the same, for each query of a batch
-    batch_seconds_per_query: float = 50e-6  # overhead of each query of a batch
-    network_seconds: float = 42e-3  # round trip of an empty Dask task to workers on the same machine
-    network_seconds_per_query: float = 30e-6  # added to the round trip by each query
+    visited_at_million: float = 0.0093  # fraction of 10^6 entries visited for a recall of .95
+    visited_slope: float = 0.5  # measured from 10^5 to 10^6 entries
+    seconds_per_entry: float = 38e-9  # per visited entry
+    seconds_per_region: float = 32e-9  # to score the region's mean and select regions
+    seconds_per_query: float = 0.85e-3  # overhead that does not depend on the number of entries
+    batch_seconds_per_entry: float = 3.7e-9  # the same, if another query of the batch visits the entry, too
+    batch_seconds_per_region: float = 18e-9  # the same, for each query of a batch
+    batch_seconds_per_query: float = 2e-6  # overhead of each query of a batch
+    network_seconds: float = 24e-3  # round trip of a Dask task to workers on the same machine
+    network_seconds_per_query: float = 0.0  # added to the round trip by each query; too small to measure
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -184,8 +187,8 @@ def plan_cluster(
 def _origin(costs: SearchCosts) -> str:
     """Return where the constants come from."""
     default = (
-        "default constants, measured on 10^4 to 10^6 resampled sentences with 384 features, in one thread of a shared "
-        "machine"
+        "default constants, measured with 10^6 and 10^7 trellis codes of resampled sentences on a machine with 16 "
+        "cores, in one thread"
     )
     changed = [field.name for field in fields(costs) if getattr(costs, field.name) != field.default]
     if not changed:
