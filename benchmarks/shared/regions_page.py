@@ -5,7 +5,7 @@ from shared.markdown import join, source, table
 NAMES = tuple(f"regions/{name}" for name in ("recall", "shifted", "alike", "sizes", "originals", "peers", "weak"))
 FAMILIES = "regions/families"
 BUSY = (
-    "The machine was shared with other work, which affects processor time less than wall-clock time; on an idle "
+    "Some machines were shared with other work, which affects processor time less than wall-clock time; on an idle "
     "machine times are lower."
 )
 
@@ -117,7 +117,7 @@ def _sizes(measured):
         for n, row in learned.items()
     ]
     text = "Resampled sentences, trellis codes of 24 bytes, k = 10, one thread. " + "; ".join(notes) + "."
-    return join("### Time by the number of entries", text, times, _recall_table(measured["recall"]))
+    return join("### Time by the number of entries", text, times)
 
 
 def _originals(measured):
