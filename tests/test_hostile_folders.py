@@ -1,6 +1,7 @@
 """Malicious index folders: damaged or forged files raise StorageError at low cost and never crash."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -322,6 +323,17 @@ def test_creators_at_once_join_the_first(tmp_path):
     assert problems == []
     assert len({index.recipe.seed for index in made}) == 1
     assert_array_equal(ts.open_index(path).ids, np.arange(8))
+
+
+def test_abandoned_drafts_are_removed_although_others_vanish(tmp_path):
+    """Dangling links stand for drafts that their creators rename while a folder is listed."""
+    for number in range(20):
+        (tmp_path / f".a.topsign.{number:032x}").symlink_to("nowhere")
+    abandoned = tmp_path / f".a.topsign.{20:032x}"
+    abandoned.mkdir()
+    os.utime(abandoned, (0, 0))
+    make_index(path=tmp_path / "a.topsign").add(np.eye(1, N_FEATURES))
+    assert not abandoned.exists()
 
 
 @pytest.mark.parametrize(

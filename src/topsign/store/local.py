@@ -143,8 +143,9 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
 
 def _remove_stale(parent: str, name: str) -> None:
     """Remove abandoned temporary folders of this name."""
-    with suppress(OSError):
-        for entry in os.scandir(parent):
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
             prefix, _, token = entry.name.rpartition(".")
-            if prefix == f".{name}" and len(token) == 32 and time.time() - entry.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            with suppress(FileNotFoundError):  # its creator has finished
+                if prefix == f".{name}" and len(token) == 32 and time.time() - entry.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(entry.path, ignore_errors=True)
