@@ -117,6 +117,8 @@ class StoredFile(Mapping[str, Array]):
         self.record = record
         self.derived: dict[str, Any] = {}  # values computed from the columns
         self._path = backend.path
+        self._views: dict[str, Array] = {}  # columns that rows were read from
+        self._whole: set[str] = set()  # columns whose blocks are all verified
         self.problem: StorageError | None = None
         try:
             self._open(backend)
@@ -144,7 +146,6 @@ class StoredFile(Mapping[str, Array]):
         self._header = self._read_header()
         self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
         self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
-        self._views: dict[str, Array] = {}  # columns that rows were read from
 
     @property
     def _tensors(self) -> dict[str, Tensor]:
@@ -198,15 +199,19 @@ class StoredFile(Mapping[str, Array]):
         column = self._views.get(name)
         if column is None:
             column = self._views[name] = self._tensors[name].view(self._content)
+        if name in self._whole:
+            return column[positions]
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
         verified = self._verified[name]
         # A row no wider than a block touches its first and last block only.
-        if positions.size and width and (width > size or not (verified[first].all() and verified[last].all())):
+        if positions.size and width and (width > size or not (verified[first] & verified[last]).all()):
             touched = np.zeros(len(self._expected[name]) + 1, np.int64)
             np.add.at(touched, first, 1)
             np.add.at(touched, last + 1, -1)
             self._verify(name, np.flatnonzero(np.cumsum(touched[:-1])))
+            if verified.all():
+                self._whole.add(name)
         return column[positions]
 
     def verify(self) -> dict[str, str]:
@@ -214,6 +219,7 @@ class StoredFile(Mapping[str, Array]):
         if self.problem is not None:
             return {self.problem.section: self.problem.problem}
         problems = {}
+        self._whole.clear()
         for name, verified in self._verified.items():
             verified[:] = False
             try:
