@@ -15,11 +15,11 @@ pytestmark = pytest.mark.core
 @pytest.mark.parametrize("recall", [0.5, 0.9, 0.98])
 def test_plans_follow_the_model(n_entries, n_regions, recall):
     plan = theory.plan_cluster(n_entries, recall=recall, queries_per_second=100, n_bytes=24)
-    visited = 0.0052 * (n_entries / 10**6) ** -0.6 * (0.05 / (1 - recall)) ** 0.75
-    larger = max(1, 8 * math.sqrt(n_entries) / 65_536) ** 0.6  # the number of regions has reached its maximum
+    visited = 0.0093 * (n_entries / 10**6) ** -0.5 * (0.05 / (1 - recall)) ** 0.75
+    larger = max(1, 8 * math.sqrt(n_entries) / 65_536) ** 0.5  # the number of regions has reached its maximum
     assert plan.n_regions == n_regions
     assert_allclose(plan.visited, min(1, visited * larger))
-    seconds = 0.6e-3 + 14e-9 * n_regions + 60e-9 * plan.visited * n_entries
+    seconds = 0.85e-3 + 32e-9 * n_regions + 38e-9 * plan.visited * n_entries
     assert_allclose(plan.seconds_per_query, seconds)
     assert plan.n_cores == math.ceil(seconds * 100 / 0.7)
     assert plan.memory_bytes == n_entries * (24 + 8 + 2 + 4)  # code, id, region, order of regions
@@ -114,11 +114,11 @@ def test_assumptions_name_the_origin_of_the_constants():
     def origin(costs):
         return theory.plan_cluster(1e6, costs=costs).assumptions[0]
 
-    assert "model: default constants, measured on" in origin(None)
+    assert "model: default constants, measured with" in origin(None)
     assert origin(theory.SearchCosts()) == origin(None)
     some = origin(theory.SearchCosts(seconds_per_entry=1e-9, network_seconds=0))
     assert "given in costs: seconds_per_entry, network_seconds; all others are default" in some
-    every = {name: 2 * value for name, value in asdict(theory.SearchCosts()).items()}
+    every = {name: 2 * value + 1 for name, value in asdict(theory.SearchCosts()).items()}
     assert "default" not in origin(theory.SearchCosts(**every))
 
 

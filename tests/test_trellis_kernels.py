@@ -285,7 +285,7 @@ def test_ranges_of_all_cells_and_segments_are_searched_together(n_cells, seed):
 
 
 def test_long_arrays_of_several_cells_are_searched_in_parts():
-    """There are two codes, and two cells have the same tables: equal scores of parts and cells are ordered by id."""
+    """Two codes, and two cells with the same tables: equal scores of parts and cells are ordered by id."""
     rng = np.random.default_rng(6)
     cells = list(cells_of_codes(rng, 2, 2))
     cells.append((replace(cells[0][0]), cells[0][1][:]))
