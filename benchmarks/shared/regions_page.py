@@ -2,7 +2,8 @@
 
 from shared.markdown import join, source, table
 
-NAMES = tuple(f"regions/{name}" for name in ("recall", "shifted", "alike", "sizes", "originals", "peers", "weak"))
+SECTIONS = ("recall", "shifted", "alike", "sizes", "originals", "peers", "peers-100000", "weak")
+NAMES = tuple(f"regions/{name}" for name in SECTIONS)
 FAMILIES = "regions/families"
 BUSY = (
     "Some machines were shared with other work, which affects processor time less than wall-clock time; on an idle "
@@ -22,6 +23,7 @@ def regions(results):
         "sizes": _sizes,
         "originals": _originals,
         "peers": _peers,
+        "peers-100000": _peers,
         "weak": _weak,
     }
     parts = [made[name](measured) for name, measured in found.items()]
@@ -152,7 +154,7 @@ def _peers(measured):
     rows = measured["peers"]
     n_entries, n_queries, threads = rows[0]["n_entries"], rows[0]["n_queries"], measured["build_threads"]
     return join(
-        "### Comparison with other libraries",
+        f"### Comparison with other libraries, {n_entries:,} entries",
         f"{n_entries:,} resampled sentences, recall@10 of the exact neighbours of {n_queries:,} real sentences, "
         f"processor time of one thread, one run. Indexes were built in {threads} "
         f"{'thread' if threads == 1 else 'threads'} of a machine that was shared with other work (wall time). Bytes "
@@ -193,7 +195,7 @@ def _missing(rows):
     """A sentence about a library that was not measured at this size."""
     if any(row["name"].startswith("hnswlib") for row in rows):
         return ""
-    return " hnswlib is missing, because its graph of this many entries was not finished."
+    return " hnswlib is missing, because its graph of this many entries was not finished; the next section has it."
 
 
 def _winners(rows):
