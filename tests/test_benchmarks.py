@@ -38,6 +38,7 @@ def test_pages_agree_with_results():
 
 BY_HAND = {
     "gpu",
+    "trellis/build",
     "trellis/gpu",
     "trellis/gpu-encoding",
     "trellis/shares",

@@ -11,6 +11,8 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign import kernels
+from topsign._rows import NamedRows
+from topsign.families.trellis import learning
 from topsign.families.trellis.cells import Cells
 from topsign.index import index_for
 from topsign.index.null_check import check_codes
@@ -353,3 +355,22 @@ def test_a_mean_may_be_given(rng, basis, tmp_path):
         ts.TrellisIndex(n_features=32, n_bytes=8, basis=basis, center=2 * other, path=tmp_path / "it")
     with pytest.raises(ValueError, match="a mean of 32 finite values"):
         ts.TrellisIndex(n_features=32, n_bytes=8, center=[1.0])
+
+
+@pytest.mark.parametrize("n_local", [1, 4])
+def test_learning_reads_signals_once(rng, n_local, monkeypatch):
+    class Counted(NamedRows):
+        n_read = 0
+
+        def read(self, start, stop):
+            self.n_read += stop - start
+            return super().read(start, stop)
+
+    signals = steep(rng, 4000, 40)
+    index = ts.TrellisIndex(n_features=40, n_bytes=8, n_local=n_local, random_state=0)
+    rows = Counted(signals, [f"c{i}" for i in range(40)])
+    index.fit(rows)
+    assert rows.n_read == len(signals)
+    monkeypatch.setattr(learning, "HELD_VALUES", 0)  # as if there were too many values to keep
+    again = ts.TrellisIndex(n_features=40, n_bytes=8, n_local=n_local, random_state=0).fit(signals)
+    assert again.recipe == index.recipe

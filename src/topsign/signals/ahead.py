@@ -77,7 +77,8 @@ class RowsAhead(Rows):
     def _read_all(self) -> None:
         try:
             for chunk in self._chunks:
-                values = np.array(self._rows[chunk])
+                found = self._rows[chunk]
+                values = found if found.base is None else np.array(found)  # views may be memory maps, not yet read
                 if not isinstance(self._rows, Rows):
                     release_pages(self._rows)
                 self._read_chunks.put((chunk, values))

@@ -86,34 +86,44 @@ class ParquetRows(Rows):
         sizes = [self._table.metadata.row_group(group).num_rows for group in range(self._table.num_row_groups)]
         self._starts = np.cumsum([0, *sizes])  # of the row groups
         self._batches: Iterator[Array] | None = None
-        self._held = np.empty((0, self.shape[1]), self.dtype)
-        self._at = 0  # file row of the first decoded row
+        self._held: list[Array] = []  # decoded batches, consecutive
+        self._at = self._end = 0  # file rows of the first decoded row and after the last one
 
     def read(self, start: int, stop: int) -> Array:
-        end = self._at + len(self._held)
         group = int(np.searchsorted(self._starts, start, side="right")) - 1
-        if self._batches is None or start < self._at or self._starts[group] > end:
+        if self._batches is None or start < self._at or self._starts[group] > self._end:
             self._seek(group)
-            end = self._at
         assert self._batches is not None
-        parts = [self._held]
-        while end < stop:
+        while self._end < stop:
+            self._discard_before(start)
             batch = next(self._batches)
             if batch.shape[1] != self.shape[1]:
-                what = f"row {end} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
+                what = f"row {self._end} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
                 raise StorageError(self._place.url, f"column {self._columns[0]}", f"signals differ in length: {what}")
-            end += len(batch)
-            parts = [batch] if end - len(batch) <= start else [*parts, batch]  # drop batches before start
-        if len(parts) > 1 or parts[0] is not self._held:
-            self._at = end - sum(map(len, parts))
-            skipped = max(0, min(len(parts[0]), start - self._at))
-            self._held = np.concatenate([parts[0][skipped:], *parts[1:]])
-            self._at += skipped
-        return self._held[start - self._at : stop - self._at]
+            self._held.append(batch)
+            self._end += len(batch)
+        self._discard_before(start)
+        return self._copied(start, stop)
+
+    def _discard_before(self, start: int) -> None:
+        """Release the batches that end before row ``start``."""
+        while self._held and self._at + len(self._held[0]) <= start:
+            self._at += len(self._held.pop(0))
+
+    def _copied(self, start: int, stop: int) -> Array:
+        """Return rows of the batches held in a new array."""
+        values, at = np.empty((stop - start, self.shape[1]), self.dtype), self._at
+        for batch in self._held:
+            first, last = max(start, at), min(stop, at + len(batch))
+            if first < last:
+                values[first - start : last - start] = batch[first - at : last - at]
+            at += len(batch)
+        return values
 
     def _seek(self, group: int) -> None:
         """Continue at the beginning of a row group."""
-        self._at, self._held = int(self._starts[group]), self._held[:0]
+        self._at = self._end = int(self._starts[group])
+        self._held = []
         self._batches = _batches(self._place, self._table, group, self._columns)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from .design import TrellisDesign, check_trellis, design_trellis
 from .recipe import TrellisRecipe, check_basis, check_local
 
 SAMPLE = 50_000  # rows used for learning, evenly spaced
+HELD_VALUES = 2**25  # values of the sample up to which it stays in memory, 128 MiB
 EXACT_FEATURES = 2048  # full eigendecomposition up to this length; beyond it a randomised range finder
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
@@ -50,8 +52,16 @@ class Sample:
     def n_features(self) -> int:
         return int(self.signals.shape[1])
 
-    def unit_blocks(self) -> Iterator[Float32]:
-        """Yield blocks of evenly spaced unit signals without zero signals."""
+    def unit_blocks(self) -> Iterable[Float32]:
+        """Return blocks of evenly spaced unit signals without zero signals."""
+        return self._held if min(len(self), SAMPLE) * self.n_features <= HELD_VALUES else self._read()
+
+    @cached_property
+    def _held(self) -> list[Float32]:
+        """All blocks, so that several passes read the signals once."""
+        return list(self._read())
+
+    def _read(self) -> Iterator[Float32]:
         n_rows = max(1, 2**22 // max(1, self.n_features))
         step = max(1, -(-len(self) // SAMPLE))
         for start in range(self.part.start, self.part.stop, n_rows):
