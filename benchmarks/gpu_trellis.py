@@ -29,7 +29,7 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import RoundedQueries, TrellisRange, TrellisSignals
+from topsign.kernels import QueriedCells, RoundedQueries, TrellisRange, TrellisSignals
 
 if not MISSING:
     import cupy
@@ -90,8 +90,8 @@ def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, .
         times_of = interleaved({"ours": ours, "dense": dense}, 3 if n_queries * n > 10**9 else 10)
         few = RoundedQueries(*(column[:COMPARED] for column in (queries.values, queries.scales, queries.constants)))
         begin = time.perf_counter()
-        ranges = [TrellisRange(cell.tables, few, host)]
-        positions, scores = kernels.active().rank_trellis(ranges, K, n_threads=THREADS)
+        cells = QueriedCells.one(cell.tables, few)
+        positions, scores = kernels.active().rank_trellis(cells, [TrellisRange(host)], K, n_threads=THREADS)
         seconds = time.perf_counter() - begin
         same = np.array_equal(cupy.asnumpy(search.positions)[:COMPARED], positions)
         same = same and np.array_equal(cupy.asnumpy(search.scores)[:COMPARED], scores)
@@ -138,11 +138,11 @@ def two_digits(device: Any, n: int, n_bytes: int) -> list[dict[str, Any]]:
                 search.scan(part)
 
             calls[name], scanners[name] = run, type(search.scanner).__name__
-            searches.append((search, TrellisRange(here, queries[:COMPARED], codes)))
+            searches.append((search, QueriedCells.one(here, queries[:COMPARED])))
         times = interleaved(calls, 5)
         same = True
-        for search, one in searches:
-            positions, scores = kernels.active().rank_trellis([one], K, n_threads=THREADS)
+        for search, cells in searches:
+            positions, scores = kernels.active().rank_trellis(cells, [TrellisRange(codes)], K, n_threads=THREADS)
             same = same and np.array_equal(cupy.asnumpy(search.positions)[:COMPARED], positions)
             same = same and np.array_equal(cupy.asnumpy(search.scores)[:COMPARED], scores)
         row = {"entries": n, "bytes_per_code": n_bytes, "queries": n_queries, "microseconds": times}

@@ -24,7 +24,7 @@ from text_embeddings import load
 import topsign as ts
 from topsign import kernels
 from topsign.families import TrellisRecipe
-from topsign.kernels import TrellisRange
+from topsign.kernels import QueriedCells, TrellisRange
 
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
 WINDOWS = (8, 10, 12)
@@ -166,16 +166,16 @@ def speed(options):
         repeated = np.tile(codes.data, (n_codes // 512 + 1, 1))[:n_codes]
         faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
         peer.ntotal = n_codes
-        (rounded,) = recipe.cells.round(recipe.project(queries)[0])
-        (one,) = recipe.cells.round(recipe.project(queries[:1])[0])
-        batch = [TrellisRange(recipe.cells[0].tables, rounded, repeated)]
-        single = [TrellisRange(recipe.cells[0].tables, one, repeated)]
-        weighted = [replace(single[0], norms=True)]
+        batch, single = (
+            QueriedCells(recipe.cells.tables, recipe.cells.round(recipe.project(some)[0]))
+            for some in (queries, queries[:1])
+        )
+        weighted, ranges = replace(single, norms=True), [TrellisRange(repeated)]
         calls = [
-            lambda ranges=batch: search(ranges, 10),
+            lambda cells=batch, ranges=ranges: search(cells, ranges, 10),
             lambda p=peer: p.search(queries, 10),
-            lambda ranges=weighted: search(ranges, 10),
-            lambda ranges=single: search(ranges, 10),
+            lambda cells=weighted, ranges=ranges: search(cells, ranges, 10),
+            lambda cells=single, ranges=ranges: search(cells, ranges, 10),
             lambda p=peer: p.search(queries[:1], 10),
         ]
         times = processor_times(calls, options.repeats) / n_codes * 1e9

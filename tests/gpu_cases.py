@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 
 from topsign import kernels
 from topsign.families import TrellisRecipe
-from topsign.kernels import TrellisRange
+from topsign.kernels import QueriedCells, TrellisRange
 
 
 def some_codes(layout, n_codes, seed):
@@ -57,8 +57,8 @@ def logits_of(layout, codes, scales, bias, projected):
 
 def trellis_logits_of(tables, codes, bias, queries):
     """Return the logits of all classes for trellis codes."""
-    ranges = [TrellisRange(tables, queries, codes, norms=True)]
-    classes, scores = kernels.active().rank_trellis(ranges, len(codes))
+    cells = QueriedCells.one(tables, queries, norms=True)
+    classes, scores = kernels.active().rank_trellis(cells, [TrellisRange(codes)], len(codes))
     logits = np.empty(scores.shape)
     np.put_along_axis(logits, classes, scores.astype(np.float64), axis=1)
     return logits + bias.astype(np.float64)

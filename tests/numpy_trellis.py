@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from topsign._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
-from topsign.kernels import CellColumns, RoundedQueries, TrellisRange, TrellisSignals, TrellisTables
+from topsign.kernels import (
+    CellColumns,
+    QueriedCells,
+    RoundedCells,
+    RoundedQueries,
+    TrellisRange,
+    TrellisSignals,
+    TrellisTables,
+)
 from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, trellis_levels, unpack_norms
 
 FORBIDDEN = np.uint32(1 << 30)
@@ -19,7 +27,7 @@ class NumpyTrellis:
 
     def trellis_round(
         self, projected: Float32, columns: CellColumns, constants: Float32, *, n_threads: int = 1
-    ) -> list[RoundedQueries]:
+    ) -> RoundedCells:
         values, scales, fine = [], [], []
         for numbers, weights, bits in zip(
             np.split(columns.numbers, np.cumsum(columns.sizes)),
@@ -34,7 +42,8 @@ class NumpyTrellis:
             values.append(high.astype(np.int8).ravel())
             fine.append((rounded - (high << bits)).astype(np.int8).ravel())
             scales.append(steps.astype(np.float32))
-        return columns.split(np.concatenate(values), np.array(scales), constants, np.concatenate(fine))
+        whole = np.concatenate(values), np.array(scales), constants, np.concatenate(fine)
+        return RoundedCells(*whole, columns.sizes, columns.fine_bits)
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
         codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
@@ -71,41 +80,50 @@ class NumpyTrellis:
             values = values * 2**queries.fine_bits + queries.fine
         return values @ levels.astype(np.int32).T
 
-    def rank_trellis(self, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1) -> tuple[Int64, Float32]:
-        scores, rows, ids = self._scores(ranges)
+    def rank_trellis(
+        self, cells: QueriedCells, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        scores, rows, ids = self._scores(cells, ranges)
         return rank(iter(scores), rows, ids, np.full((len(scores), k), np.nan, np.float32), descending=True)
 
     def within_trellis(
-        self, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
+        self, cells: QueriedCells, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
-        scores, rows, _ = self._scores(ranges)
+        scores, rows, _ = self._scores(cells, ranges)
         reached = scores >= thresholds[:, np.newaxis]
         return collect(list(zip(scores, reached, strict=True)), rows, np.float32)
 
-    def _scores(self, ranges: Sequence[TrellisRange]) -> tuple[Float32, Int64, Int64]:
+    def _scores(self, cells: QueriedCells, ranges: Sequence[TrellisRange]) -> tuple[Float32, Int64, Int64]:
         """Scores of the codes that take part, their rows and their ids."""
-        parts = [(self._scores_of(one, living), one, living) for one in ranges for living in [_living(one)]]
+        parts = [
+            (self._scores_of(cells, number, one.codes[living]), one, living)
+            for one in ranges
+            for number, living in _living(one)
+        ]
         scores = np.concatenate([found for found, _, _ in parts], axis=1)
         rows = [one.first_row + living for _, one, living in parts]
         ids = [at if one.ids is None else one.ids[kept] for at, (_, one, kept) in zip(rows, parts, strict=True)]
         return scores, np.concatenate(rows), np.concatenate(ids)
 
-    def _scores_of(self, one: TrellisRange, living: Int64) -> Float32:
-        codes, queries = one.codes[living], one.queries
-        sums = self.trellis_sums(one.tables, codes, queries).astype(np.float32)
-        weights = self.trellis_weights(one.tables, codes)
-        if one.norms:
+    def _scores_of(self, cells: QueriedCells, number: int, codes: Bytes) -> Float32:
+        tables, queries = cells.tables.cells[number], cells.queries[number]
+        sums = self.trellis_sums(tables, codes, queries).astype(np.float32)
+        weights = self.trellis_weights(tables, codes)
+        if cells.norms:
             weights = weights * unpack_norms(codes[:, -2:])
         scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
         return scores + np.float32(0)  # no negative zeros
 
 
-def _living(one: TrellisRange) -> Int64:
-    """Positions of the codes that take part."""
-    positions = np.arange(len(one.codes)) if one.positions is None else one.positions
-    if one.alive is None:
-        return positions
-    return positions[np.unpackbits(one.alive, count=len(one.codes), bitorder="little")[positions] > 0]
+def _living(one: TrellisRange) -> list[tuple[int, Int64]]:
+    """Positions of the codes that take part, by cell."""
+    alive = np.ones(len(one.codes), bool)
+    if one.alive is not None:
+        alive = np.unpackbits(one.alive, count=len(one.codes), bitorder="little") > 0
+    if one.cells is None:
+        return [(0, np.flatnonzero(alive))]
+    parts = np.split(one.cells.positions, one.cells.starts[1:-1])
+    return [(number, positions[alive[positions]]) for number, positions in enumerate(parts)]
 
 
 def rank(

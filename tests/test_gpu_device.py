@@ -15,7 +15,7 @@ from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.stripes import Stripes
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange, TrellisSignals
+from topsign.kernels import CodeRange, Layout, QueriedCells, RoundedQueries, TrellisRange, TrellisSignals
 
 pytestmark = pytest.mark.gpu
 
@@ -263,8 +263,8 @@ def test_trellis_searches(device, sizes, n_queries, fine_bits):
         for norms, weights in ((False, rings.weights), (True, rings.with_norms)):
             search.start(RoundedOnDevice.put(device, queries))
             search.scan(Part(rings, weights, None, device.put(words)))
-            ranges = [TrellisRange(tables, queries, codes, norms=norms, alive=packed)]
-            positions, scores = kernels.active().rank_trellis(ranges, 12, n_threads=4)
+            cells, ranges = QueriedCells.one(tables, queries, norms=norms), [TrellisRange(codes, alive=packed)]
+            positions, scores = kernels.active().rank_trellis(cells, ranges, 12, n_threads=4)
             assert_array_equal(device.get(search.positions), positions)
             assert_array_equal(device.get(search.scores), scores)
 

@@ -19,7 +19,7 @@ from topsign.gpu.inputs import InputRounder
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat, coordinate_table, joint_step
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.trellis import FewScanner, JointScanner, LevelScanner, make_trellis_scanner
-from topsign.kernels import RoundedQueries, TrellisRange
+from topsign.kernels import QueriedCells, RoundedQueries, TrellisRange
 from topsign.kernels.trellis import trellis_levels
 
 pytestmark = pytest.mark.slow
@@ -80,13 +80,14 @@ def test_the_kernels_find_what_the_processor_finds(device, rng, monkeypatch, n_q
     values = rng.integers(-127, 128, (n_queries, N_FEATURES), np.int8)
     scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
     queries = RoundedQueries(values, scales, constants)
-    falling, _ = kernels.active().rank_trellis([TrellisRange(tables, queries, codes, norms=True)], n_codes)
+    cells = QueriedCells.one(tables, queries, norms=True)
+    falling, _ = kernels.active().rank_trellis(cells, [TrellisRange(codes)], n_codes)
     codes = codes[falling[0, ::-1]]  # the best codes come last, so that all are candidates of the first query
     form = TrellisFormat(device, tables)
     rings = form.load(codes, norms=True)
     assert_array_equal(rings.weights, kernels.active().trellis_weights(tables, codes))
-    ranges = [TrellisRange(tables, queries, codes, norms=True, alive=np.packbits(alive, bitorder="little"))]
-    positions, scores = kernels.active().rank_trellis(ranges, 5)
+    ranges = [TrellisRange(codes, alive=np.packbits(alive, bitorder="little"))]
+    positions, scores = kernels.active().rank_trellis(cells, ranges, 5)
     search = BestSearch(device, form, n_queries, 5, n_codes, waits=waits, tuning=CROWDED if waits else SMALL)
     assert isinstance(search.scanner, scanner)
     overflows = watch(monkeypatch, search, "_overflows")
@@ -112,7 +113,8 @@ def test_four_windows_at_a_time_give_the_sums_of_the_processor(device, rng, n_fe
     queries = RoundedQueries(values, scales, constants)
     form = TrellisFormat(device, tables)
     rings = form.load(codes, norms=True)
-    positions, scores = kernels.active().rank_trellis([TrellisRange(tables, queries, codes, norms=True)], 5)
+    cells = QueriedCells.one(tables, queries, norms=True)
+    positions, scores = kernels.active().rank_trellis(cells, [TrellisRange(codes)], 5)
     search = BestSearch(device, form, n_queries, 5, len(codes), tuning=SMALL)
     assert isinstance(search.scanner, JointScanner)
     search.start(RoundedOnDevice.put(device, queries))
@@ -152,7 +154,8 @@ def test_queries_of_two_digits_single_and_in_batches(device, rng, sizes, n_queri
     fine = rng.integers(-16, 16, (n_queries, sizes[0]), np.int8)
     scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
     queries = RoundedQueries(values, scales, constants, fine, 5)
-    positions, scores = kernels.active().rank_trellis([TrellisRange(tables, queries, codes)], 5)
+    cells = QueriedCells.one(tables, queries)
+    positions, scores = kernels.active().rank_trellis(cells, [TrellisRange(codes)], 5)
     form = TrellisFormat(device, tables)
     rings = form.load(codes, norms=False)
     search = BestSearch(device, form, n_queries, 5, len(codes), tuning=SMALL)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import topsign as ts
+from topsign.kernels.structs import _query_rows
 
 messages = pytest.importorskip("topsign.distributed.messages")
 
@@ -41,6 +42,6 @@ def test_a_message_that_names_anything_else_is_refused():
 def test_queries_that_arrive_have_addresses_of_their_own_arrays():
     recipe, prepared = comparison()
     received, _ = messages.unpack(messages.pack((prepared, 3), recipe), recipe)
-    (queries,) = received.rounded
-    assert queries.words[0] == queries.values.__array_interface__["data"][0]
-    assert queries.words[0] != prepared.rounded[0].words[0]
+    (fields,), (before,) = _query_rows(received.rounded).tolist(), _query_rows(prepared.rounded).tolist()
+    assert fields[0] == received.rounded.values.__array_interface__["data"][0]
+    assert fields[0] != before[0]

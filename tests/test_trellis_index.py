@@ -72,13 +72,13 @@ def test_a_search_calls_the_kernels_once_and_groups_codes_once(rng, monkeypatch,
     for part in (signals[:500], signals[500:600], signals[600:630]):
         index.add(part)
     calls, grouped = [], []
-    kernel, group = kernels.active().rank_trellis, Cells.of_codes
+    kernel, group = kernels.active().rank_trellis, Cells.positions
 
-    def counted(ranges, *arguments, **options):
-        calls.append(sum(len(one.codes if one.positions is None else one.positions) for one in ranges))
-        return kernel(ranges, *arguments, **options)
+    def counted(cells, ranges, *arguments, **options):
+        calls.append(sum(len(one.codes if one.cells is None else one.cells.positions) for one in ranges))
+        return kernel(cells, ranges, *arguments, **options)
 
-    monkeypatch.setattr(Cells, "of_codes", lambda cells, codes: grouped.append(len(codes)) or group(cells, codes))
+    monkeypatch.setattr(Cells, "positions", lambda cells, codes: grouped.append(len(codes)) or group(cells, codes))
     assert index.n_segments == 3
     index.search(steep(rng, 5), k=3)  # the first search also checks the null distribution
     monkeypatch.setattr(kernels.active(), "rank_trellis", counted)

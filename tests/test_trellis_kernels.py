@@ -10,7 +10,19 @@ from numpy_kernels import PATHS, use_path
 
 from topsign import kernels
 from topsign.families.trellis.design import design_trellis
-from topsign.kernels import CellColumns, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
+from topsign.kernels import (
+    CellColumns,
+    CellPositions,
+    CellTables,
+    Panels,
+    Product,
+    QueriedCells,
+    RoundedCells,
+    RoundedQueries,
+    TrellisRange,
+    TrellisSignals,
+    library,
+)
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 
@@ -56,7 +68,7 @@ def digits_of(queries):
 @pytest.mark.parametrize("n_queries", [1, 40])
 def test_rounded_queries_equal_the_reference(rng, sizes, fine_bits, n_queries):
     numbers, weights = rng.permutation(70)[: sum(sizes)], rng.standard_normal(sum(sizes))
-    columns = CellColumns(numbers, weights, sizes, fine_bits)
+    columns = CellColumns(numbers, weights, np.array(sizes), np.array(fine_bits))
     projected = rng.standard_normal((n_queries, 70), np.float32)
     projected[0, numbers] = 0
     if n_queries > 1:  # ties: the weights are 1, and the values are multiples of half of the step
@@ -191,18 +203,19 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms, fine)
     for chosen, n_threads in on_all_paths():
         assert_array_equal(chosen.trellis_sums(tables, codes, queries, n_threads=n_threads), sums)
         assert_array_equal(chosen.trellis_weights(tables, codes, n_threads=n_threads), weights)
-        whole = TrellisRange(tables, queries, codes, 1000, norms, alive)
-        rows, found = chosen.rank_trellis([whole], 12, n_threads=n_threads)
+        cells, whole = QueriedCells.one(tables, queries, norms=norms), TrellisRange(codes, 1000, alive)
+        rows, found = chosen.rank_trellis(cells, [whole], 12, n_threads=n_threads)
         assert_array_equal(rows, 1000 + order[:, :12], chosen.name)
         assert_array_equal(found, np.take_along_axis(scores, order[:, :12], axis=1))
-        some = replace(whole, alive=None, positions=np.array([2, 40, 41]))
-        rows, found = chosen.rank_trellis([some], 5, n_threads=n_threads)
-        best = np.array([some.positions[np.argsort(-row[some.positions], kind="stable")] for row in scores])
+        places = np.array([2, 40, 41])
+        some = replace(whole, alive=None, cells=CellPositions(places, np.array([0, 3])))
+        rows, found = chosen.rank_trellis(cells, [some], 5, n_threads=n_threads)
+        best = np.array([places[np.argsort(-row[places], kind="stable")] for row in scores])
         assert_array_equal(rows[:, :3], 1000 + best, chosen.name)
         assert (rows[:, 3:] == -1).all()
         assert np.isnan(found[:, 3:]).all()
         thresholds = np.array([np.partition(row, -9)[-9] for row in scores], np.float32)
-        starts, rows, found = chosen.within_trellis([whole], thresholds, n_threads=n_threads)
+        starts, rows, found = chosen.within_trellis(cells, [whole], thresholds, n_threads=n_threads)
         for q, row in enumerate(scores):
             expected = living[row[living] >= thresholds[q]]
             assert_array_equal(rows[starts[q] : starts[q + 1]], 1000 + expected, chosen.name)
@@ -216,6 +229,18 @@ def small_grains():
     core.ts_set_grain(1.0)
     yield
     core.ts_set_grain(100e3)
+
+
+def queried(cells, *, norms=False):
+    """Return cells, pairs of tables and queries, as kernels take them."""
+    tables, queries = zip(*cells, strict=True)
+    return QueriedCells(CellTables(tables), RoundedCells.of(queries), norms)
+
+
+def positions_of(owners, n_cells):
+    """Return the positions of each cell's codes."""
+    parts = [np.flatnonzero(owners == cell) for cell in range(n_cells)]
+    return CellPositions(np.concatenate(parts), np.cumsum([0, *map(len, parts)]))
 
 
 def cells_of_codes(rng, n_cells, n_queries):
@@ -256,26 +281,27 @@ def test_ranges_of_all_cells_and_segments_are_searched_together(n_cells, seed):
         codes[:, -2:], codes[::3] = (0, 0x80), 7  # norms of one; equal codes
         living, owners = rng.random(len(mine)) < 0.8, rng.integers(0, n_cells, len(mine))
         alive = np.packbits(living, bitorder="little")
+        ranges.append(TrellisRange(codes, first_row, alive, positions_of(owners, n_cells), mine))
+        if n_cells == 1 and first_row:
+            ranges[-1] = replace(ranges[-1], cells=None)
         for cell, (tables, queries) in enumerate(cells):
             positions = np.flatnonzero(owners == cell)
-            cut = [None] if n_cells == 1 else np.array_split(positions, 2)
-            ranges += [TrellisRange(tables, queries, codes, first_row, norms, alive, part, mine) for part in cut]
             taking = positions[living[positions]]
             rows += zip(mine[taking].tolist(), (first_row + taking).tolist(), strict=True)
             scores.append(plain_scores(tables, queries, codes[taking], norms))
         first_row += len(mine)
     scores = np.concatenate(scores, axis=1)
-    ranges = [ranges[i] for i in rng.permutation(len(ranges))]
+    ranges, asked = [ranges[i] for i in rng.permutation(len(ranges))], queried(cells, norms=norms)
     for chosen, n_threads in on_all_paths():
         for k in (1, 7, 250):
-            found_rows, found = chosen.rank_trellis(ranges, k, n_threads=n_threads)
+            found_rows, found = chosen.rank_trellis(asked, ranges, k, n_threads=n_threads)
             for q in range(n_queries):
                 best = sorted((-float(scores[q, i]), *row, float(scores[q, i])) for i, row in enumerate(rows))[:k]
                 fill = k - len(best)
                 assert found_rows[q].tolist() == [row for _, _, row, _ in best] + fill * [-1], chosen.name
                 assert_array_equal(found[q], np.float32([score for *_, score in best] + fill * [np.nan]))
         thresholds = np.sort(scores, axis=1)[:, -20].copy()
-        starts, found_rows, found = chosen.within_trellis(ranges, thresholds, n_threads=n_threads)
+        starts, found_rows, found = chosen.within_trellis(asked, ranges, thresholds, n_threads=n_threads)
         for q in range(n_queries):
             near = sorted(
                 (row, float(scores[q, i])) for i, (_, row) in enumerate(rows) if scores[q, i] >= thresholds[q]
@@ -293,20 +319,17 @@ def test_long_arrays_of_several_cells_are_searched_in_parts():
     of_cells = np.stack([plain_scores(tables, queries, distinct, False) for tables, queries in cells])
     numbers, owners = rng.integers(0, 2, 50_000), rng.integers(0, 3, 50_000)
     codes, ids = distinct[numbers], np.sort(rng.choice(10**6, 50_000, replace=False))
-    ranges = [
-        TrellisRange(tables, queries, codes, 5, positions=np.flatnonzero(owners == cell), ids=ids)
-        for cell, (tables, queries) in enumerate(cells)
-    ]
+    ranges, asked = [TrellisRange(codes, 5, cells=positions_of(owners, 3), ids=ids)], queried(cells)
     scores = of_cells[owners, :, numbers].T
     order = np.argsort(-scores, axis=1, kind="stable")
     thresholds = np.take_along_axis(scores, order[:, 3000:3001], axis=1)[:, 0].copy()
     ks = [int((row >= least).sum()) - 1000 for row, least in zip(scores, thresholds, strict=True)]
     for chosen, n_threads in on_all_paths():
         for k in (*ks, 50_000):
-            rows, found = chosen.rank_trellis(ranges, k, n_threads=n_threads)
+            rows, found = chosen.rank_trellis(asked, ranges, k, n_threads=n_threads)
             assert_array_equal(rows, 5 + order[:, :k], chosen.name)
             assert_array_equal(found, np.take_along_axis(scores, order[:, :k], axis=1))
-        starts, rows, _ = chosen.within_trellis(ranges, thresholds, n_threads=n_threads)
+        starts, rows, _ = chosen.within_trellis(asked, ranges, thresholds, n_threads=n_threads)
         for q in range(2):
             expected = 5 + np.flatnonzero(scores[q] >= thresholds[q])
             assert_array_equal(rows[starts[q] : starts[q + 1]], expected, chosen.name)

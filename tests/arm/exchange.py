@@ -24,6 +24,7 @@ from topsign.kernels import (
     Layout,
     Panels,
     Product,
+    QueriedCells,
     RoundedQueries,
     TrellisRange,
     TrellisSignals,
@@ -81,7 +82,8 @@ def trellis_results(kernel):
                 numbers(rng, 19, n_features), [Product(Panels.of(numbers(rng, 45, n_features)))], n_threads=2
             ),
         )
-        columns = CellColumns(np.arange(n_features), np.full(n_features, 0.75), [n_features], [n_features % 2 * 5])
+        sizes, bits = np.array([n_features]), np.array([n_features % 2 * 5])
+        columns = CellColumns(np.arange(n_features), np.full(n_features, 0.75), sizes, bits)
         constants = np.zeros((1, 19), np.float32)
         (rounded,) = kernel.trellis_round(numbers(rng, 19, n_features), columns, constants, n_threads=2)
         yield (
@@ -96,9 +98,9 @@ def trellis_results(kernel):
             digits = rng.integers(-16, 16, values.shape, dtype=np.int8)
             one, two = RoundedQueries(values, halves, halves), RoundedQueries(values, halves, halves, digits, 5)
             for n_digits, queries in enumerate((one, two), start=1):
-                ranges = [TrellisRange(tables, queries, codes, norms=True)]
-                found = kernel.rank_trellis(ranges, 9, n_threads=2)
-                near = kernel.within_trellis(ranges, found[1][:, 4])
+                searched = QueriedCells.one(tables, queries, norms=True), [TrellisRange(codes)]
+                found = kernel.rank_trellis(*searched, 9, n_threads=2)
+                near = kernel.within_trellis(*searched, found[1][:, 4])
                 sums = kernel.trellis_sums(tables, codes, queries)
                 yield f"trellis search {size} {n_queries} of {n_digits}", [*found, *near, sums]
 

@@ -118,7 +118,18 @@ def call_trellis(rng, kernel):
     import numpy as np
 
     from topsign.families.trellis.design import design_trellis
-    from topsign.kernels import CellColumns, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals
+    from topsign.kernels import (
+        CellColumns,
+        CellPositions,
+        CellTables,
+        Panels,
+        Product,
+        QueriedCells,
+        RoundedCells,
+        RoundedQueries,
+        TrellisRange,
+        TrellisSignals,
+    )
 
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
@@ -138,15 +149,20 @@ def call_trellis(rng, kernel):
     queries = RoundedQueries(values, ones, zeros, digits, design.fine_bits)
     alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
     positions = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
-    one = TrellisRange(tables, queries, codes, 3, norms, alive, positions, None)
     others = design_trellis(variances[::-1], n_bits=n_bits, window=window)  # a cell with other sizes
     values = rng.integers(-127, 128, (n_queries, others.n_coded), dtype=np.int8)
     other = others.tables(np.zeros(others.n_coded), 1.0, tables.code_bytes)
-    more = TrellisRange(other, RoundedQueries(values, ones, zeros), codes, 100, norms, alive, ids=np.arange(n_codes))
+    both = RoundedCells.of([queries, RoundedQueries(values, ones, zeros)])
+    cells = QueriedCells(CellTables((tables, other)), both, norms)
+    some = rng.permutation(n_codes)[: rng.integers(n_codes + 1)]
+    owned = np.split(some, [int(rng.integers(len(some) + 1))])
+    parts = CellPositions(np.concatenate([np.sort(one) for one in owned]), np.cumsum([0, *map(len, owned)]))
+    one, more = TrellisRange(codes, 3, alive), TrellisRange(codes, 100, alive, parts, np.arange(n_codes))
     ranges, threads = [one, more][: rng.integers(1, 3)], {"n_threads": int(rng.integers(1, 3))}
     columns = rng.standard_normal((int(rng.integers(1, 70)), design.n_coded)).astype(np.float32)
     products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), positions)]
-    read = CellColumns(np.arange(design.n_coded), rng.random(design.n_coded), [design.n_coded], [tables.fine_bits])
+    sizes = np.array([design.n_coded]), np.array([tables.fine_bits])
+    read = CellColumns(np.arange(design.n_coded), rng.random(design.n_coded), *sizes)
     calls = {
         "trellis_round": lambda: kernel.trellis_round(signals, read, np.zeros((1, n_codes), np.float32), **threads),
         "trellis_encode": lambda: kernel.trellis_encode([TrellisSignals(tables, signals)], **threads),
@@ -154,9 +170,9 @@ def call_trellis(rng, kernel):
         "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
         "trellis_weights": lambda: kernel.trellis_weights(tables, codes, **threads),
         "trellis_sums": lambda: kernel.trellis_sums(tables, codes, queries, **threads),
-        "rank_trellis": lambda: kernel.rank_trellis(ranges, int(rng.integers(1, n_codes + 3)), **threads),
+        "rank_trellis": lambda: kernel.rank_trellis(cells, ranges, int(rng.integers(1, n_codes + 3)), **threads),
         "within_trellis": lambda: kernel.within_trellis(
-            ranges, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
+            cells, ranges, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
         ),
     }
     name = str(rng.choice(list(calls)))

@@ -5,34 +5,39 @@ from .layout import LAYOUTS, Layout
 from .native import Kernels
 from .products import Panels, Product
 from .ranges import (
+    CellPositions,
+    CellTables,
     CodeRange,
+    QueriedCells,
     RegionArrays,
     RegionCodes,
     RegionMeans,
     RegionRule,
     TrellisRange,
-    VisitedCells,
     VisitedCodes,
 )
-from .trellis import CellColumns, RoundedQueries, TrellisSignals, TrellisTables
+from .trellis import CellColumns, RoundedCells, RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
     "LAYOUTS",
     "CellColumns",
+    "CellPositions",
+    "CellTables",
     "CodeRange",
     "Kernels",
     "Layout",
     "Panels",
     "Product",
+    "QueriedCells",
     "RegionArrays",
     "RegionCodes",
     "RegionMeans",
     "RegionRule",
+    "RoundedCells",
     "RoundedQueries",
     "TrellisRange",
     "TrellisSignals",
     "TrellisTables",
-    "VisitedCells",
     "VisitedCodes",
     "active",
     "available",

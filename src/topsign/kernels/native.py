@@ -13,7 +13,7 @@ from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .library import load_library, native_paths
 from .products import Product
-from .ranges import CodeRange, RegionMeans, RegionRule, TrellisRange, VisitedCells, VisitedCodes
+from .ranges import CodeRange, QueriedCells, RegionMeans, RegionRule, TrellisRange, VisitedCodes
 from .structs import (
     CBest,
     CBytes,
@@ -41,7 +41,7 @@ from .structs import (
     c_trellis_signals,
     c_visits,
 )
-from .trellis import CellColumns, Int8, RoundedQueries, TrellisSignals, TrellisTables, address
+from .trellis import CellColumns, Int8, RoundedCells, RoundedQueries, TrellisSignals, TrellisTables, address
 
 
 class Kernels:
@@ -226,7 +226,7 @@ class Kernels:
         return rows, scores
 
     def visit_trellis(
-        self, cells: VisitedCells, visits: VisitedCodes, k: int, *, n_threads: int = 1
+        self, cells: QueriedCells, visits: VisitedCodes, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
         """Return what ``rank_trellis`` returns, of the codes in the regions that each query visits."""
         shape = len(visits.starts) - 1, k
@@ -323,7 +323,7 @@ class Kernels:
 
     def trellis_round(
         self, projected: Float32, columns: CellColumns, constants: Float32, *, n_threads: int = 1
-    ) -> list[RoundedQueries]:
+    ) -> RoundedCells:
         """Return queries rounded for each cell; ``constants`` is (n_cells, n_queries).
 
         The scale of a query is its largest magnitude, times the weights, over 127 * 2**fine_bits; quotients in float64
@@ -332,13 +332,11 @@ class Kernels:
         n_queries, n_cells = len(projected), len(columns.sizes)
         size = n_queries * len(columns.numbers)
         values, scales = np.empty(size, np.int8), np.empty((n_cells, n_queries), np.float32)
-        fine = np.empty(size, np.int8) if any(columns.fine_bits) else None
-        bits = np.array(columns.fine_bits, np.int64)
-        ends = np.cumsum(columns.sizes, dtype=np.int64)
+        fine, ends = np.empty(size, np.int8) if columns.fine_bits.any() else None, np.cumsum(columns.sizes)
         read = c_rows(projected), address(columns.numbers), address(columns.weights), n_cells, address(ends)
-        rounding = CTrellisRounding(*read, address(bits), address(values), address(fine), address(scales))
+        rounding = CTrellisRounding(*read, address(columns.fine_bits), address(values), address(fine), address(scales))
         self._call("ts_trellis_round", n_threads, rounding)
-        return columns.split(values, scales, constants, fine)
+        return RoundedCells(values, scales, constants, fine, columns.sizes, columns.fine_bits)
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
         """Return codes (n, code_bytes) of the signals of all cells: the cheapest closed paths through their trellises.
@@ -373,20 +371,22 @@ class Kernels:
         self._call("ts_trellis_sums", n_threads, cell, c_trellis_codes(codes), address(out))
         return out
 
-    def rank_trellis(self, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1) -> tuple[Int64, Float32]:
+    def rank_trellis(
+        self, cells: QueriedCells, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
         """Return rows and scores of the k codes with the highest scores, then -1 and nan if there are fewer.
 
         Sorted by falling score, then by id. The score is ``(sum * scale + constant) * weight``, each step in float32.
-        The weight is that of ``trellis_weights``, times the norm if the range has norms.
+        The weight is that of ``trellis_weights``, times the norm if the cells have norms.
         """
-        n_queries = len(ranges[0].queries)
-        rows = np.empty((n_queries, k), np.int64)
-        scores = np.full((n_queries, k), np.nan, np.float32)
-        self._call("ts_rank_trellis", n_threads, c_trellis_ranges(ranges), CBest(k, address(rows), address(scores)))
+        shape = cells.queries.n_queries, k
+        rows, scores = np.empty(shape, np.int64), np.full(shape, np.nan, np.float32)
+        best = CBest(k, address(rows), address(scores))
+        self._call("ts_rank_trellis", n_threads, c_trellis_ranges(cells, ranges), best)
         return rows, scores
 
     def within_trellis(
-        self, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
+        self, cells: QueriedCells, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
         """Return starts, ascending rows and scores of all codes that reach the threshold of each query."""
-        return self._within("ts_within_trellis", n_threads, c_trellis_ranges(ranges), bounds=thresholds)
+        return self._within("ts_within_trellis", n_threads, c_trellis_ranges(cells, ranges), bounds=thresholds)

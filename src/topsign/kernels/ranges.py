@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._arrays import Bytes, Float32, Float64, Int32, Int64
-from .trellis import RoundedQueries, TrellisTables
+from .trellis import RoundedCells, RoundedQueries, TrellisTables
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,20 +21,44 @@ class CodeRange:
 
 
 @dataclass(frozen=True, eq=False)
+class CellTables:
+    """Tables of the cells of trellis codes."""
+
+    cells: tuple[TrellisTables, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class QueriedCells:
+    """Cells of trellis codes with the queries rounded for each."""
+
+    tables: CellTables
+    queries: RoundedCells
+    norms: bool = False  # whether scores are multiplied by the norms in the last two bytes of codes
+    cell_byte: int = 0  # position of the byte that holds a code's cell; visits read it if there are several cells
+
+    @classmethod
+    def one(cls, tables: TrellisTables, queries: RoundedQueries, *, norms: bool = False) -> QueriedCells:
+        """Return a single cell."""
+        return cls(CellTables((tables,)), RoundedCells.of([queries]), norms)
+
+
+@dataclass(frozen=True, eq=False)
+class CellPositions:
+    """Positions of the codes of each cell in an array."""
+
+    positions: Int64  # those of cell c are positions[starts[c] : starts[c + 1]], ascending
+    starts: Int64  # (n_cells + 1,)
+
+
+@dataclass(frozen=True, eq=False)
 class TrellisRange:
-    """Codes of one cell in an array, searched together with those of other ranges.
+    """Trellis codes of one array that are searched together with those of other ranges."""
 
-    Ranges of one cell share the same ``tables`` and ``queries`` objects.
-    """
-
-    tables: TrellisTables
-    queries: RoundedQueries  # rounded for these tables
     codes: Bytes  # (n_codes, code_bytes)
     first_row: int = 0  # row of the first code in the snapshot
-    norms: bool = False  # whether scores are multiplied by the norms in the last two bytes of codes
-    alive: Bytes | None = None  # packed bitmap over all codes; None: all take part
-    positions: Int64 | None = None  # ascending positions in ``codes`` of those that belong to this range; None: all
-    ids: Int64 | None = None  # ids of all codes, ascending; None: rows
+    alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
+    cells: CellPositions | None = None  # None: all codes belong to the first cell
+    ids: Int64 | None = None  # ascending; None: rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +89,6 @@ class VisitedCodes:
     segments: RegionArrays
     starts: Int64  # (n_queries + 1,)
     regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
-
-
-@dataclass(frozen=True, eq=False)
-class VisitedCells:
-    """Cells of trellis codes with the queries rounded for each, and where a code says which cell it belongs to."""
-
-    tables: list[TrellisTables]
-    queries: list[RoundedQueries]
-    cell_byte: int
-    norms: bool  # as in TrellisRange
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,16 @@ import numpy as np
 from .._arrays import Array, Bytes, Float32, Int64
 from .layout import Layout
 from .products import Product
-from .ranges import CodeRange, TrellisRange, VisitedCells, VisitedCodes
-from .trellis import RoundedQueries, TrellisSignals, TrellisTables, address, norm_fractions, trellis_levels
+from .ranges import CellPositions, CellTables, CodeRange, QueriedCells, TrellisRange, VisitedCodes
+from .trellis import (
+    RoundedCells,
+    RoundedQueries,
+    TrellisSignals,
+    TrellisTables,
+    address,
+    norm_fractions,
+    trellis_levels,
+)
 
 
 class CRun(ctypes.Structure):
@@ -118,7 +126,6 @@ class CTrellis(ctypes.Structure):
         ("levels", c_void_p),
         ("norm", CTrellisNorm),
     )
-    words: tuple[int, ...]  # its fields as integers of 64 bits
 
 
 class CTrellisCosts(ctypes.Structure):
@@ -177,7 +184,7 @@ class CTrellisCell(ctypes.Structure):
 
 class CTrellisRanges(ctypes.Structure):
     _fields_ = (("cells", c_void_p), ("n_cells", c_int64), ("ranges", c_void_p), ("n_ranges", c_int64))
-    tables: tuple[Int64, Int64]  # memory of both: a row of the fields of ts_trellis_cell or ts_trellis_range for each
+    held: tuple[Int64, Int64]  # memory of both: rows of the fields of ts_trellis_cell and ts_trellis_range
 
 
 class CRegionSegment(ctypes.Structure):
@@ -231,12 +238,13 @@ class CRegionChoice(ctypes.Structure):
 
 class CTrellisCells(ctypes.Structure):
     _fields_ = (
-        ("cells", POINTER(CTrellisCell)),
+        ("cells", c_void_p),
         ("n_cells", c_int64),
         ("cell_byte", c_int64),
         ("cell_mask", c_int32),
         ("fractions", c_void_p),
     )
+    held: Int64  # memory of the cells
 
 
 class CBytes(ctypes.Structure):
@@ -329,9 +337,7 @@ def _made_trellis(tables: TrellisTables) -> CTrellis:
     sizes = tables.n_bits, tables.window, tables.n_coded, tables.code_bytes
     arrays: tuple[Array, ...] = (tables.offsets, *tables.sequences, trellis_levels())
     norm = CTrellisNorm(address(tables.linear), address(tables.quadratic), tables.unit, tables.constant)
-    made = CTrellis(*sizes, *map(address, arrays), norm)
-    made.words = tuple(np.frombuffer(bytes(made), np.int64).tolist())
-    return made
+    return CTrellis(*sizes, *map(address, arrays), norm)
 
 
 def c_trellis_codes(codes: Bytes) -> CTrellisCodes:
@@ -353,30 +359,71 @@ def c_trellis_signals(cells: Sequence[TrellisSignals]) -> Any:
 
 
 def c_trellis_cell(tables: TrellisTables, queries: RoundedQueries) -> CTrellisCell:
-    return CTrellisCell(c_trellis(tables), CTrellisQueries(*queries.words))
+    digits = address(queries.values), address(queries.fine), queries.fine_bits
+    factors = address(queries.scales), address(queries.constants)
+    return CTrellisCell(c_trellis(tables), CTrellisQueries(*digits, *factors, len(queries)))
 
 
-def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
-    # There may be thousands: a row of integers takes less time than a ctypes structure, and so does taking the
-    # addresses of the arrays that ranges share only once.
-    cells: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
-    segments: dict[tuple[int, ...], tuple[int, ...]] = {}
-    rows = []
+# There may be hundreds of cells and thousands of ranges. Rows of integers of 64 bits, the fields of a structure, take
+# less time than ctypes structures, and rows that do not depend on the queries are kept for later searches.
+_TABLE_ROWS = WeakKeyDictionary[CellTables, Int64]()
+_POSITION_ROWS = WeakKeyDictionary[CellPositions, Int64]()
+
+
+def _begin(array: Array | None) -> int:
+    return address(array) or 0
+
+
+def _cell_rows(cells: QueriedCells) -> Int64:
+    """Return the fields of a ts_trellis_cell for each cell."""
+    tables = _TABLE_ROWS.get(cells.tables)
+    if tables is None:
+        fields = b"".join(bytes(c_trellis(one)) for one in cells.tables.cells)
+        tables = _TABLE_ROWS[cells.tables] = np.frombuffer(fields, np.int64).reshape(len(cells.tables.cells), -1)
+    return np.hstack([tables, _query_rows(cells.queries)])
+
+
+def _query_rows(queries: RoundedCells) -> Int64:
+    """Return the fields of a ts_trellis_queries for each cell; addresses hold in this process only."""
+    rows, n_queries = np.empty((len(queries), 6), np.int64), queries.n_queries
+    starts, steps = queries.starts, 4 * n_queries * np.arange(len(queries))
+    rows[:, 0] = _begin(queries.values) + starts
+    rows[:, 1] = np.where(queries.fine_bits > 0, _begin(queries.fine) + starts, 0)
+    rows[:, 2] = queries.fine_bits
+    rows[:, 3] = _begin(queries.scales) + steps
+    rows[:, 4] = _begin(queries.constants) + steps
+    rows[:, 5] = n_queries
+    return rows
+
+
+def _range_rows(ranges: Sequence[TrellisRange], fractions: int) -> Int64:
+    """Return the fields of a ts_trellis_range for each cell of each range."""
+    of_one, parts = [], []
     for one in ranges:
-        cell = id(one.tables), id(one.queries)
-        if cell not in cells:
-            cells[cell] = len(cells), c_trellis(one.tables).words + one.queries.words
-        segment = id(one.codes), id(one.alive), id(one.ids), one.first_row, one.norms
-        shared = segments.get(segment)
-        if shared is None:
-            arrays = one.codes, one.alive, one.ids, norm_fractions() if one.norms else None
-            shared = segments[segment] = one.first_row, *(address(array) or 0 for array in arrays)
-        positions = one.positions
-        at = (len(one.codes), 0) if positions is None else (len(positions), address(positions))
-        rows.append((cells[cell][0], *shared, *at))
-    tables = np.array([cell for _, cell in cells.values()], np.int64), np.array(rows, np.int64)
-    made = CTrellisRanges(address(tables[0]), len(tables[0]), address(tables[1]), len(tables[1]))
-    made.tables = tables
+        shared = one.first_row, _begin(one.codes), _begin(one.alive), _begin(one.ids), fractions
+        if one.cells is None:
+            of_one.append((0, *shared, len(one.codes), 0))
+        else:
+            parts.append(_position_rows(one.cells).copy())
+            parts[-1][:, 1:6] = shared
+    return np.concatenate([np.array(of_one, np.int64).reshape(-1, 8), *parts])
+
+
+def _position_rows(cells: CellPositions) -> Int64:
+    """Return the fields of a ts_trellis_range for each cell that do not depend on the search; others are 0."""
+    rows = _POSITION_ROWS.get(cells)
+    if rows is None:
+        rows = _POSITION_ROWS[cells] = np.zeros((len(cells.starts) - 1, 8), np.int64)
+        rows[:, 0], rows[:, 6] = np.arange(len(rows)), np.diff(cells.starts)
+        rows[:, 7] = _begin(cells.positions) + 8 * cells.starts[:-1]
+    return rows
+
+
+def c_trellis_ranges(cells: QueriedCells, ranges: Sequence[TrellisRange]) -> CTrellisRanges:
+    fractions = _begin(norm_fractions() if cells.norms else None)
+    held = _cell_rows(cells), _range_rows(ranges, fractions)
+    made = CTrellisRanges(address(held[0]), len(held[0]), address(held[1]), len(held[1]))
+    made.held = held
     return made
 
 
@@ -392,7 +439,9 @@ def c_visits(visits: VisitedCodes) -> CVisits:
     return CVisits(parts, *sizes, address(visits.starts), address(visits.regions))
 
 
-def c_trellis_cells(cells: VisitedCells) -> CTrellisCells:
-    held = (CTrellisCell * len(cells.tables))(*map(c_trellis_cell, cells.tables, cells.queries))
+def c_trellis_cells(cells: QueriedCells) -> CTrellisCells:
+    held = _cell_rows(cells)
     fractions = address(norm_fractions()) if cells.norms else None
-    return CTrellisCells(held, len(held), cells.cell_byte, len(held) - 1, fractions)
+    made = CTrellisCells(address(held), len(held), cells.cell_byte, len(held) - 1, fractions)
+    made.held = held
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -96,12 +97,6 @@ class RoundedQueries:
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
-    def words(self) -> tuple[int, ...]:
-        """Fields of a ts_trellis_queries, as integers of 64 bits; addresses hold in this process only."""
-        digits = address(self.values) or 0, address(self.fine) or 0, self.fine_bits
-        return (*digits, address(self.scales) or 0, address(self.constants) or 0, len(self))
-
 
 @dataclass(frozen=True, eq=False)
 class CellColumns:
@@ -109,18 +104,54 @@ class CellColumns:
 
     numbers: Int64
     weights: npt.NDArray[np.float64]  # factor of each
-    sizes: list[int]  # number of columns of each cell
-    fine_bits: list[int]  # those of the second digit of each cell; 0: one digit
+    sizes: Int64  # (n_cells,) number of columns of each cell
+    fine_bits: Int64  # (n_cells,) those of the second digit of each cell; 0: one digit
 
-    def split(self, values: Int8, scales: Float32, constants: Float32, fine: Int8 | None) -> list[RoundedQueries]:
-        """Return the queries of each cell, which flat arrays hold one cell after another."""
-        n_queries, start, found = scales.shape[1], 0, []
-        for cell, (size, bits) in enumerate(zip(self.sizes, self.fine_bits, strict=True)):
-            part, shape = slice(start, start + size * n_queries), (n_queries, size)
-            digits = fine[part].reshape(shape) if fine is not None and bits else None
-            found.append(RoundedQueries(values[part].reshape(shape), scales[cell], constants[cell], digits, bits))
-            start = part.stop
-        return found
+
+@dataclass(frozen=True, eq=False)
+class RoundedCells:
+    """Queries rounded for each cell, in the same order for all cells; see :class:`RoundedQueries`."""
+
+    values: Int8  # (n_queries, n_coded) of each cell, those of one cell after those of another
+    scales: Float32  # (n_cells, n_queries)
+    constants: Float32  # (n_cells, n_queries)
+    fine: Int8 | None  # as values, used by the cells with fine_bits; None: there are none
+    sizes: Int64  # (n_cells,) the n_coded of each cell
+    fine_bits: Int64  # (n_cells,)
+
+    @classmethod
+    def of(cls, cells: Sequence[RoundedQueries]) -> RoundedCells:
+        """Join the queries of cells."""
+        fine = [np.zeros_like(one.values) if one.fine is None else one.fine for one in cells]
+        return cls(
+            np.concatenate([one.values.ravel() for one in cells]),
+            np.stack([one.scales for one in cells]),
+            np.stack([one.constants for one in cells]),
+            np.concatenate([digits.ravel() for digits in fine]),
+            np.array([one.values.shape[1] for one in cells]),
+            np.array([0 if one.fine is None else one.fine_bits for one in cells]),
+        )
+
+    @property
+    def n_queries(self) -> int:
+        return int(self.scales.shape[1])
+
+    @property
+    def starts(self) -> Int64:
+        """Where the values of each cell start."""
+        return (np.cumsum(self.sizes) - self.sizes) * self.n_queries
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, cell: int) -> RoundedQueries:
+        shape, start = (self.n_queries, int(self.sizes[cell])), int(self.starts[cell])
+        part, bits = slice(start, start + shape[0] * shape[1]), int(self.fine_bits[cell])
+        fine = self.fine[part].reshape(shape) if self.fine is not None and bits else None
+        return RoundedQueries(self.values[part].reshape(shape), self.scales[cell], self.constants[cell], fine, bits)
+
+    def __iter__(self) -> Iterator[RoundedQueries]:
+        return (self[cell] for cell in range(len(self)))
 
 
 @cache

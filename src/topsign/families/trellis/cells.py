@@ -5,13 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ... import kernels
 from ..._arrays import Array, Bytes, Float32, Float64, Int64
 from ..._lazy import lazy
-from ...kernels import CellColumns, Panels, Product, RoundedQueries, TrellisSignals, TrellisTables
+from ...kernels import (
+    CellColumns,
+    CellPositions,
+    CellTables,
+    Panels,
+    Product,
+    RoundedCells,
+    TrellisSignals,
+    TrellisTables,
+)
 from ...projections import Local, Projection
 from ...projections.blocks import Block
 from ...projections.learned import transposed
@@ -167,7 +177,7 @@ class Cells:
             return [TrellisSignals(whole.tables, whole.coordinates(block, n_threads))]
         assert self._local is not None
         factors = inverse_norms(block)
-        groups = list(self._grouped(self._local.nearest(block.values, factors, n_threads)))
+        groups = list(self._members(self._grouped(self._local.nearest(block.values, factors, n_threads))))
         groups = groups or [(whole, np.empty(0, np.int64))]
         products = [Product(cell.panels, cell.mean, rows) for cell, rows in groups if isinstance(cell, LocalCell)]
         found = kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)
@@ -176,7 +186,12 @@ class Cells:
             for (cell, rows), values in zip(groups, found, strict=True)
         ]
 
-    def round(self, projected: Float32, *, n_threads: int = 1) -> list[RoundedQueries]:
+    @lazy
+    def tables(self) -> CellTables:
+        """Tables of all cells."""
+        return CellTables(tuple(cell.tables for cell in self))
+
+    def round(self, projected: Float32, *, n_threads: int = 1) -> RoundedCells:
         """Return projections of unit queries as the kernels take them, for each cell.
 
         Each query is rounded to 8 bits with its own scale. If few coordinates hold nearly all variance, a second digit
@@ -188,9 +203,10 @@ class Cells:
 
     @lazy
     def _columns(self) -> CellColumns:
-        sizes, bits = [cell.design.n_coded for cell in self], [cell.tables.fine_bits for cell in self]
+        sizes = np.array([cell.design.n_coded for cell in self], np.int64)
+        bits = np.array([cell.tables.fine_bits for cell in self], np.int64)
         weights = np.concatenate([cell.weights for cell in self])
-        numbers = self._cells[0].design.coded if self._local is None else np.arange(sum(sizes))
+        numbers = self._cells[0].design.coded if self._local is None else np.arange(sizes.sum())
         return CellColumns(numbers.astype(np.int64), weights, sizes, bits)
 
     def _constants(self, projected: Float32) -> Array:
@@ -200,19 +216,25 @@ class Cells:
             return whole.mean_products(projected)
         return projected[:, -len(self) :]
 
+    def positions(self, codes: Bytes) -> CellPositions:
+        """Return the positions of the codes of each cell."""
+        return self._grouped(codes[:, self._last] & np.uint8(len(self) - 1))
+
     def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
         """Yield each non-empty cell with the positions of its codes."""
         if len(self) == 1:
             yield self._cells[0], np.arange(len(codes))
             return
-        yield from self._grouped(codes[:, self._last] & np.uint8(len(self) - 1))
+        yield from self._members(self.positions(codes))
 
-    def _grouped(self, numbers: Array) -> Iterator[tuple[Cell, Int64]]:
-        order = np.argsort(numbers, kind="stable")
-        ends = np.cumsum(np.bincount(numbers, minlength=len(self)))
-        for cell, start, end in zip(self._cells, [0, *ends[:-1]], ends, strict=True):
+    def _grouped(self, numbers: Array) -> CellPositions:
+        counts = np.bincount(numbers, minlength=len(self))
+        return CellPositions(np.argsort(numbers, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
+
+    def _members(self, found: CellPositions) -> Iterator[tuple[Cell, Int64]]:
+        for cell, (start, end) in zip(self._cells, pairwise(found.starts.tolist()), strict=True):
             if start < end:
-                yield cell, order[start:end]
+                yield cell, found.positions[start:end]
 
 
 def cell_bits(n_cells: int) -> int:

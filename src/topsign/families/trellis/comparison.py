@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import kernels
 from ..._arrays import Array, Float32, Float64, Int64
-from ...kernels import RoundedQueries, TrellisRange, VisitedCells
-from ..comparison import CodeColumns, Comparison, Gather, Null, Range, Visits
+from ...kernels import QueriedCells, RoundedCells, TrellisRange
+from ..comparison import Comparison, Gather, Null, Range, Visits
 from ..laws import SampleNull
 from .codes import unpacked_norms
 from .recipe import TrellisRecipe
@@ -28,21 +28,23 @@ class TrellisComparison(Comparison):
     """
 
     recipe: TrellisRecipe
-    rounded: list[RoundedQueries]  # the queries as kernels take them, for each cell
+    rounded: RoundedCells  # the queries as kernels take them
     norms: Float64
     metric: str
 
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        return kernels.active().rank_trellis(self.ranges(ranges), k, n_threads=n_threads)
+        return kernels.active().rank_trellis(self._cells, self.ranges(ranges), k, n_threads=n_threads)
 
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
-        return kernels.active().within_trellis(self.ranges(ranges), bounds, n_threads=n_threads)
+        return kernels.active().within_trellis(self._cells, self.ranges(ranges), bounds, n_threads=n_threads)
 
     def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return kernels.active().visit_trellis(self._cells, visits.codes(), k, n_threads=n_threads)
+
+    @property
+    def _cells(self) -> QueriedCells:
         cells = self.recipe.cells
-        tables = [cell.tables for cell in cells]
-        held = VisitedCells(tables, self.rounded, cells.last_byte, self.metric == "inner_product")
-        return kernels.active().visit_trellis(held, visits.codes(), k, n_threads=n_threads)
+        return QueriedCells(cells.tables, self.rounded, self.metric == "inner_product", cells.last_byte)
 
     # Of 24 bytes: decoding an entry takes as long as its comparison with 13 queries of a batch, and half as long again
     # if it is read at random.
@@ -53,22 +55,14 @@ class TrellisComparison(Comparison):
         return 27 + 2 * n_queries
 
     def ranges(self, ranges: Sequence[Range]) -> list[TrellisRange]:
-        """Return the codes of each segment and cell as kernels take them."""
-        norms, cells = self.metric == "inner_product", self.recipe.cells
-        found = []
+        """Return the codes of each segment as kernels take them."""
+        cells, found = self.recipe.cells, []
         for one in ranges:
             ids, codes = one.columns.ids, one.columns.codes
-            for number, positions in one.derived("cells", self._positions):
-                tables, queries = cells[number].tables, self.rounded[number]
-                found.append(TrellisRange(tables, queries, codes, one.first_row, norms, one.alive, positions, ids))
+            several = len(cells) > 1
+            positions = one.derived("cells", lambda columns: cells.positions(columns.codes)) if several else None
+            found.append(TrellisRange(codes, one.first_row, one.alive, positions, ids))
         return found
-
-    def _positions(self, columns: CodeColumns) -> list[tuple[int, Int64 | None]]:
-        """Return the positions of each cell's codes; None stands for all of them."""
-        cells = self.recipe.cells
-        if len(cells) == 1:
-            return [(0, None)]
-        return [(cell.number, positions) for cell, positions in cells.of_codes(columns.codes)]
 
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         cosines, scores = values.astype(np.float64), values.astype(np.float64)

@@ -11,7 +11,7 @@ from ... import kernels
 from ..._arrays import Array, Float32, Int64
 from ..._checks import check_choice, check_count
 from ..._random import RandomState
-from ...kernels import RoundedQueries, TrellisRange, TrellisTables
+from ...kernels import QueriedCells, TrellisRange
 from ...kernels.trellis import NORM_BITS, pack_norms
 from ...projections import Projection
 from ...projections.blocks import Block
@@ -70,11 +70,10 @@ class TrellisWeights(WeightCoding):
         return Encoded(codes, {})
 
     def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
-        (cell,) = self.recipe.cells
         projected, norms = self.recipe.project(inputs, part=part, n_threads=n_threads, name=name)
-        (queries,), lengths = self.recipe.cells.round(projected, n_threads=n_threads), norms.astype(np.float32)
+        queries, lengths = self.recipe.cells.round(projected, n_threads=n_threads), norms.astype(np.float32)
         scaled = replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
-        return TrellisLogits(cell.tables, scaled)
+        return TrellisLogits(QueriedCells(self.recipe.cells.tables, scaled, norms=True))
 
     def decode(self, weights: Encoded) -> Float32:
         return self.recipe.directions(weights.codes) * unpacked_norms(weights.codes)[:, np.newaxis]
@@ -88,21 +87,17 @@ class TrellisWeights(WeightCoding):
 class TrellisLogits(Logits):
     """Rounded inputs, with their norms in scales and constants."""
 
-    tables: TrellisTables
-    queries: RoundedQueries
+    cells: QueriedCells  # one
 
     def __len__(self) -> int:
-        return len(self.queries.scales)
+        return self.cells.queries.n_queries
 
     def values(self, weights: Encoded, *, n_threads: int) -> Float32:
-        norms = unpacked_norms(weights.codes)
-        return cosines(self.tables, weights.codes, self.queries, n_threads=n_threads, norms=norms)
+        (tables,), (queries,) = self.cells.tables.cells, self.cells.queries
+        return cosines(tables, weights.codes, queries, n_threads=n_threads, norms=unpacked_norms(weights.codes))
 
     def rank(self, weights: Encoded, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
-        return kernels.active().rank_trellis(self._ranges(weights), k, n_threads=n_threads)
+        return kernels.active().rank_trellis(self.cells, [TrellisRange(weights.codes)], k, n_threads=n_threads)
 
     def within(self, weights: Encoded, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Float32]:
-        return kernels.active().within_trellis(self._ranges(weights), bounds, n_threads=n_threads)
-
-    def _ranges(self, weights: Encoded) -> list[TrellisRange]:
-        return [TrellisRange(self.tables, self.queries, weights.codes, norms=True)]
+        return kernels.active().within_trellis(self.cells, [TrellisRange(weights.codes)], bounds, n_threads=n_threads)
