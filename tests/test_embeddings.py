@@ -88,7 +88,8 @@ def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout):
 @given(st.data(), st.integers(1, 140), st.integers(1, 300))
 def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
     values = st.integers(-3, 3) | st.floats(-1e6, 1e6, width=32)
-    signal = data.draw(st.lists(values, min_size=n, max_size=n).filter(lambda row: np.float32(row).any()))
+    lists = st.lists(values, min_size=n, max_size=n)
+    signal = data.draw(lists.filter(lambda row: np.abs(row).max() > 1e-9))  # smaller norms raise
     n_bits, layout = data.draw(st.integers(1, n_pool)), data.draw(st.sampled_from(["compact", "fast"]))
     for name in PATHS:
         with use_path(name):
