@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 from numpy_kernels import PATHS, use_path
 from small import N_FEATURES, make_index
 
+from topsign.kernels import library
+
 collect_ignore_glob = ["data/*"]  # scripts that wrote the data
 
 # The same examples in every run, without deadlines, so that failures are reproducible on other machines.
@@ -33,6 +35,15 @@ def path(request):
     """Each kernel path that this machine can run, and the NumPy kernels, in turn."""
     with use_path(request.param) as chosen:
         yield chosen
+
+
+@pytest.fixture
+def small_grains():
+    """Use threads for very little work, so that small cases run on several threads."""
+    core = library.load_library()
+    core.ts_set_grain(1.0)
+    yield
+    core.ts_set_grain(100e3)
 
 
 @pytest.fixture

@@ -19,24 +19,15 @@ from numpy.testing import assert_array_equal
 from numpy_kernels import PATHS, NumpyKernels, use_path
 
 from topsign import kernels
-from topsign.kernels import CodeRange, Layout, library
+from topsign.kernels import CodeRange, Layout
 from topsign.theory import storage_bits
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("small_grains")]
 
 TWIN = NumpyKernels()
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
 POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]
 POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 8192), (3, 2**24), (40, 100_000)]
-
-
-@pytest.fixture(autouse=True)
-def small_grains():
-    """Use threads for very little work, so that small cases run on several threads."""
-    core = library.load_library()
-    core.ts_set_grain(1.0)
-    yield
-    core.ts_set_grain(100e3)
 
 
 def on_all_paths():

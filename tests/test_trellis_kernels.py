@@ -21,7 +21,6 @@ from topsign.kernels import (
     RoundedQueries,
     TrellisRange,
     TrellisSignals,
-    library,
 )
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
@@ -220,15 +219,6 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms, fine)
             expected = living[row[living] >= thresholds[q]]
             assert_array_equal(rows[starts[q] : starts[q + 1]], 1000 + expected, chosen.name)
             assert_array_equal(found[starts[q] : starts[q + 1]], row[expected])
-
-
-@pytest.fixture
-def small_grains():
-    """Use threads for very little work, so that small cases run on several threads."""
-    core = library.load_library()
-    core.ts_set_grain(1.0)
-    yield
-    core.ts_set_grain(100e3)
 
 
 def queried(cells, *, norms=False):

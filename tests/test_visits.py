@@ -8,21 +8,12 @@ from numpy.testing import assert_array_equal
 from numpy_kernels import NumpyKernels
 
 from topsign import kernels
-from topsign.kernels import CodeRange, Layout, RegionArrays, RegionCodes, VisitedCodes, library
+from topsign.kernels import CodeRange, Layout, RegionArrays, RegionCodes, VisitedCodes
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("small_grains")]
 
 TWIN = NumpyKernels()
 N_REGIONS = 12  # of which 3 has no entries
-
-
-@pytest.fixture(autouse=True)
-def small_grains():
-    """Use threads for very little work, so that small cases run on several threads."""
-    core = library.load_library()
-    core.ts_set_grain(1.0)
-    yield
-    core.ts_set_grain(100e3)
 
 
 def codes_of(rng, layout, n_codes):
