@@ -72,6 +72,10 @@ int32_t ts_magnitude_sums(const ts_run* run, const ts_rows* rows, double* out) {
     return guarded([&] { functions(run).magnitude_sums(run->n_threads, *rows, out); });
 }
 
+int32_t ts_inner_products(const ts_run* run, const ts_rows* rows, const double* vector, double* out) {
+    return guarded([&] { functions(run).inner_products(run->n_threads, *rows, vector, out); });
+}
+
 int32_t ts_select(const ts_run* run, const ts_selection* selection) {
     return guarded([&] { functions(run).select(run->n_threads, *selection); });
 }

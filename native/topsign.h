@@ -118,6 +118,9 @@ TOPSIGN_API int32_t ts_multiply(const ts_run* run, const ts_rows* signals, const
 TOPSIGN_API int32_t ts_square_norms(const ts_run* run, const ts_rows* rows, double* out);
 TOPSIGN_API int32_t ts_magnitude_sums(const ts_run* run, const ts_rows* rows, double* out);
 
+/* Inner product of each row with a vector of as many values, in the same order. */
+TOPSIGN_API int32_t ts_inner_products(const ts_run* run, const ts_rows* rows, const double* vector, double* out);
+
 /* The n_bits values largest in magnitude of each row: their locations (ascending; of equal magnitudes the lower row
    wins), their packed signs, and the sum of their magnitudes. */
 typedef struct {

@@ -94,6 +94,9 @@ class NumpyKernels(NumpyTrellis):
         values = signals.astype(np.float64)
         return _lane_sums(values * values)
 
+    def inner_products(self, rows: Float32, vector: Float64, *, n_threads: int = 1) -> Float64:
+        return _lane_sums(rows.astype(np.float64) * vector)
+
     def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
         by_magnitude = np.argsort(-np.abs(projected), axis=1, kind="stable")  # ties: the lower row wins
         locations = np.sort(by_magnitude[:, :n_bits], axis=1).astype(np.int32)

@@ -109,6 +109,10 @@ def square_norm(signal):
     return lane_sum(float(value) ** 2 for value in signal)
 
 
+def inner_product(row, vector):
+    return lane_sum(float(a) * float(b) for a, b in zip(row, vector, strict=True))
+
+
 def magnitude_sum(projected):
     return lane_sum(abs(float(value)) for value in projected)
 

@@ -85,6 +85,14 @@ def test_square_norms_equal_the_reference(rng, n):
 
 
 @pytest.mark.parametrize("n", EDGES)
+def test_inner_products_equal_the_reference(rng, n):
+    rows, vector = spiky(rng, n), rng.standard_normal(n)
+    expected = [reference.inner_product(row, vector) for row in rows]
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.inner_products(rows, vector, n_threads=n_threads), expected, chosen.name)
+
+
+@pytest.mark.parametrize("n", EDGES)
 def test_sums_of_magnitudes_equal_the_reference_and_select_of_all(rng, n):
     projected = spiky(rng, n)
     expected = [reference.magnitude_sum(x) for x in projected]

@@ -89,7 +89,7 @@ class Best {
     explicit Best(Top<Key>& top) : top_(&top) {}
     void begin(int n_threads, bool ascending) {
         if (n_threads > 1 || !ascending) top_->unordered();
-        if (n_threads > 1) patience_ = kPatience;
+        if (n_threads > 1) patience_ = std::min(kPatience, size_t(std::max<int64_t>(1, wanted())));
     }
     void follow(const Range& range) { range_ = &range; }
     void refresh() { bound_ = top_->bound(); }
@@ -102,7 +102,7 @@ class Best {
     }
 
    private:
-    static constexpr size_t kPatience = 16;  // codes per batch
+    static constexpr size_t kPatience = 16;  // most codes per batch; the k best suffice to lower the bound
 
     void hand_over(bool must) {
         if (!top_->take(found_, must)) return;

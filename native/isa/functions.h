@@ -13,6 +13,7 @@ struct Functions {
                      int64_t n_products);
     void (*square_norms)(int n_threads, const ts_rows& rows, double* out);
     void (*magnitude_sums)(int n_threads, const ts_rows& rows, double* out);
+    void (*inner_products)(int n_threads, const ts_rows& rows, const double* vector, double* out);
     void (*select)(int n_threads, const ts_selection& selection);
     void (*pack_bits)(int n_threads, const ts_rows& rows, uint8_t* out);
     void (*mismatches)(int n_threads, const ts_codes& codes, const ts_signs& queries, int32_t* out);

@@ -30,6 +30,7 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             multiply<Isa>,
             square_norms<Isa>,
             magnitude_sums<Isa>,
+            inner_products<Isa>,
             select_rows<Isa>,
             pack_bits<Isa>,
             mismatches<Isa>,

@@ -11,7 +11,8 @@
 namespace topsign {
 namespace {
 
-// Sums term(values) over vectors of doubles, sixteen values at a time.
+// Sums term(values, position of the first) over vectors of doubles, sixteen values at a time. The last values are
+// given one by one, with zeros after them.
 template <class Isa, class Term>
 TOPSIGN_INLINE double sum_terms(const float* x, int64_t n, const Term& term) {
     constexpr int kWidth = Isa::kBytes / 8, kVectors = LaneSum::kLanes / kWidth;
@@ -20,13 +21,14 @@ TOPSIGN_INLINE double sum_terms(const float* x, int64_t n, const Term& term) {
     int64_t i = 0;
     for (; i + LaneSum::kLanes <= n; i += LaneSum::kLanes)
         for (int g = 0; g < kVectors; ++g)
-            lanes[g] = lanes[g] + term(Isa::template widen<V>(load<Vec<float, kWidth>>(x + i + kWidth * g)));
+            lanes[g] =
+                lanes[g] + term(Isa::template widen<V>(load<Vec<float, kWidth>>(x + i + kWidth * g)), i + kWidth * g);
     LaneSum sum;
     std::memcpy(sum.lane, lanes, sizeof lanes);
     for (; i < n; ++i) {
         V one{};
         one[0] = double(x[i]);
-        sum.add(i, term(one)[0]);
+        sum.add(i, term(one, i)[0]);
     }
     return sum.total();
 }
@@ -40,14 +42,25 @@ void sum_rows(int n_threads, const ts_rows& rows, double* out, const Term& term)
 
 template <class Isa>
 void square_norms(int n_threads, const ts_rows& rows, double* out) {
-    sum_rows<Isa>(n_threads, rows, out, [](auto v) { return v * v; });
+    sum_rows<Isa>(n_threads, rows, out, [](auto v, int64_t) { return v * v; });
 }
 
 template <class Isa>
 void magnitude_sums(int n_threads, const ts_rows& rows, double* out) {
-    sum_rows<Isa>(n_threads, rows, out, [](auto v) {
+    sum_rows<Isa>(n_threads, rows, out, [](auto v, int64_t) {
         using Bits = Vec<uint64_t, kLanes<decltype(v)>>;
         return cast<decltype(v)>(cast<Bits>(v) & splat<Bits>(INT64_MAX));
+    });
+}
+
+template <class Isa>
+void inner_products(int n_threads, const ts_rows& rows, const double* vector, double* out) {
+    using V = Vec<double, Isa::kBytes / 8>;
+    const int64_t whole = rows.width - rows.width % LaneSum::kLanes;
+    sum_rows<Isa>(n_threads, rows, out, [=](V v, int64_t at) {
+        if (at < whole) return V(v * load<V>(vector + at));
+        v[0] *= vector[at];
+        return v;
     });
 }
 

@@ -12,7 +12,7 @@ namespace topsign {
 namespace {
 
 constexpr int64_t kPanel = 32;         // adjacent columns
-constexpr int64_t kPanelsAtATime = 8;  // panels multiplied per read of a tile of signals
+constexpr int64_t kPanelsAtATime = 8;  // most panels multiplied per read of a tile of signals
 
 template <class Isa>
 class Products {
@@ -98,13 +98,15 @@ void multiply(int n_threads, const ts_rows& signals, const float* factors, const
     std::vector<Item> items;
     double nanoseconds = 0;
     for (const ts_product* one = products; one != products + n_products; ++one) {
-        const int64_t n_panels = ceil_div(one->n_columns, kPanel);
+        const int64_t n_panels = ceil_div(one->n_columns, kPanel), n_tiles = ceil_div(one->count, kRows);
+        // Several items per thread, so that threads finish together.
+        const int64_t at_a_time = std::clamp<int64_t>(n_panels * n_tiles / (4 * n_threads), 1, kPanelsAtATime);
         // With few signals, reading the matrix dominates, and many threads together read it faster than a few do.
         nanoseconds += std::max(1.0, 0.03 * double(one->count)) * double(one->n_columns) * double(signals.width);
         for (int64_t first = 0; first < one->count; first += kRows)
-            for (int64_t begin = 0; begin < n_panels; begin += kPanelsAtATime)
-                items.push_back({one, first, std::min(kRows, one->count - first), begin,
-                                 std::min(n_panels, begin + kPanelsAtATime)});
+            for (int64_t begin = 0; begin < n_panels; begin += at_a_time)
+                items.push_back(
+                    {one, first, std::min(kRows, one->count - first), begin, std::min(n_panels, begin + at_a_time)});
     }
     const double each = nanoseconds / double(std::max<size_t>(1, items.size()));
     parallel_items(n_threads, int64_t(items.size()), each, [&] {

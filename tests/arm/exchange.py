@@ -49,7 +49,14 @@ def results(kernel):
         size = f"{n_bits} of {n_pool}"
         signals, signs = numbers(rng, 4, n_pool), rng.integers(0, 256, (3, -(-n_pool // 8)), dtype=np.uint8)
         yield f"rotate {size}", [kernel.rotate(signals, signs), kernel.rotate(signals, signs, transpose=True)]
-        yield f"sums {size}", [kernel.square_norms(signals), kernel.magnitude_sums(signals)]
+        yield (
+            f"sums {size}",
+            [
+                kernel.square_norms(signals),
+                kernel.magnitude_sums(signals),
+                kernel.inner_products(signals, signals[0].astype(float)),
+            ],
+        )
         yield f"select {size}", kernel.select(signals, n_bits)
         sets, _ = kernel.encode_sets(kernel.select(signals, n_bits)[0], n_pool, n_pool // 8 + 16)
         yield f"sets {size}", [sets, kernel.decode_sets(sets, n_bits, n_pool)]

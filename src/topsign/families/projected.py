@@ -74,9 +74,9 @@ class ProjectedRecipe(Recipe):
             )
         self.__dict__.pop("claimed_fingerprint", None)
 
-    def projectable(self, block: Block) -> Float32:
-        """Return the signals of a block as they are projected."""
-        return block.values
+    def project_block(self, block: Block, out: Float32, n_threads: int) -> None:
+        """Write the projections that codes are made of."""
+        self.projection.project_block(block.values, None, out, n_threads)
 
     def project(
         self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
@@ -87,7 +87,7 @@ class ProjectedRecipe(Recipe):
         n_rows = self.projection.block_signals
         for block in float_blocks(queries, n_rows, part=part, minus=self.center, n_threads=n_threads, name=name):
             rows = slice(block.rows.start - first, block.rows.stop - first)
-            self.projection.project_block(self.projectable(block), None, out[rows], n_threads)
+            self.project_block(block, out[rows], n_threads)
             norms[rows] = np.sqrt(block.square_norms)
         return out, norms
 

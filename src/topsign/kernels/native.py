@@ -89,7 +89,10 @@ class Kernels:
         on the rest of the batch. ``factors`` has one value per signal.
         """
         counts = (len(signals) if one.rows is None else len(one.rows) for one in products)
-        outputs = [np.empty((n, one.panels.n_columns), np.float32) for n, one in zip(counts, products, strict=True)]
+        outputs = [
+            np.empty((n, one.panels.n_columns), np.float32) if one.out is None else one.out
+            for n, one in zip(counts, products, strict=True)
+        ]
         self._call(
             "ts_multiply", n_threads, c_rows(signals), address(factors), c_products(products, outputs), len(products)
         )
@@ -105,6 +108,12 @@ class Kernels:
         """Return the sum of magnitudes of each row, in the order of ``square_norms``."""
         out = np.empty(len(projected))
         self._call("ts_magnitude_sums", n_threads, c_rows(projected), address(out))
+        return out
+
+    def inner_products(self, rows: Float32, vector: Float64, *, n_threads: int = 1) -> Float64:
+        """Return the inner product of each row with a vector, in the order of ``square_norms``."""
+        out = np.empty(len(rows))
+        self._call("ts_inner_products", n_threads, c_rows(rows), address(vector), address(out))
         return out
 
     def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:

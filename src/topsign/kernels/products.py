@@ -34,3 +34,4 @@ class Product:
     panels: Panels
     minus: Float32 | None = None  # (n_features,), subtracted from the signals
     rows: Int64 | None = None  # signals that are multiplied; None: all
+    out: Float32 | None = None  # where the product is written, in C order; None: a new array

@@ -262,6 +262,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_multiply": (POINTER(CRows), c_void_p, POINTER(CProduct), c_int64),
     "ts_square_norms": (POINTER(CRows), c_void_p),
     "ts_magnitude_sums": (POINTER(CRows), c_void_p),
+    "ts_inner_products": (POINTER(CRows), c_void_p, c_void_p),
     "ts_select": (POINTER(CSelection),),
     "ts_pack_bits": (POINTER(CRows), c_void_p),
     "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), c_void_p),
@@ -380,20 +381,18 @@ def _cell_rows(cells: QueriedCells) -> Int64:
     if tables is None:
         fields = b"".join(bytes(c_trellis(one)) for one in cells.tables.cells)
         tables = _TABLE_ROWS[cells.tables] = np.frombuffer(fields, np.int64).reshape(len(cells.tables.cells), -1)
-    return np.hstack([tables, _query_rows(cells.queries)])
+    return np.concatenate([tables, _query_rows(cells.queries)], axis=1)
 
 
 def _query_rows(queries: RoundedCells) -> Int64:
     """Return the fields of a ts_trellis_queries for each cell; addresses hold in this process only."""
-    rows, n_queries = np.empty((len(queries), 6), np.int64), queries.n_queries
-    starts, steps = queries.starts, 4 * n_queries * np.arange(len(queries))
-    rows[:, 0] = _begin(queries.values) + starts
-    rows[:, 1] = np.where(queries.fine_bits > 0, _begin(queries.fine) + starts, 0)
-    rows[:, 2] = queries.fine_bits
-    rows[:, 3] = _begin(queries.scales) + steps
-    rows[:, 4] = _begin(queries.constants) + steps
-    rows[:, 5] = n_queries
-    return rows
+    values, fine, scales, constants = map(_begin, (queries.values, queries.fine, queries.scales, queries.constants))
+    rows, n_queries = list[tuple[int, ...]](), queries.n_queries
+    for size, bits in zip(queries.sizes.tolist(), queries.fine_bits.tolist(), strict=True):
+        rows.append((values, fine if bits else 0, bits, scales, constants, n_queries))
+        values, fine = values + size * n_queries, fine + size * n_queries
+        scales, constants = scales + 4 * n_queries, constants + 4 * n_queries
+    return np.array(rows, np.int64)
 
 
 def _range_rows(ranges: Sequence[TrellisRange], fractions: int) -> Int64:

@@ -106,8 +106,8 @@ class Projection(ABC):
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         """Write the projections of a block of float32 signals into ``out`` without validation."""
 
-    def panels(self, rows: Array) -> kernels.Panels | None:
-        """Return the matrix of these rows if signals are projected by matrix multiplication, otherwise None."""
+    def panels(self, rows: Array | None) -> kernels.Panels | None:
+        """Return the matrix of these or all rows if signals are projected by multiplication with it, otherwise None."""
         return None
 
     @abstractmethod

@@ -93,11 +93,13 @@ class Principal(Projection):
         return matrix
 
     @lazy
-    def _panels(self) -> kernels.Panels | None:
-        return self.panels(np.arange(self.n_pool))
+    def _panels(self) -> kernels.Panels:
+        return kernels.Panels.of(self._matrix)
 
-    def panels(self, rows: Array) -> kernels.Panels | None:
-        return kernels.Panels.of(self._matrix[rows]) if self.n_features <= MATRIX_FEATURES else None
+    def panels(self, rows: Array | None) -> kernels.Panels | None:
+        if self.n_features > MATRIX_FEATURES:
+            return None
+        return self._panels if rows is None else kernels.Panels.of(self._matrix[rows])
 
     def _rotated(self, left: Float32, n_threads: int) -> Float32:
         """Rotate coordinates in the orthogonal complement of the axes."""
@@ -107,9 +109,9 @@ class Principal(Projection):
         return rotated * np.float32(np.sqrt(self.n_features / left.shape[1]))
 
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
-        panels = self._panels if rows is None else self.panels(rows)
+        panels = self.panels(rows)
         if panels is not None:
-            (out[:],) = kernels.active().multiply(values, [kernels.Product(panels)], n_threads=n_threads)
+            kernels.active().multiply(values, [kernels.Product(panels, out=out)], n_threads=n_threads)
             return
         vectors, triangle, signs = self._reflectors
         turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)

@@ -106,12 +106,11 @@ class Local(Projection):
     def _panels(self) -> kernels.Panels:
         return kernels.Panels.of(self.matrix)
 
-    def panels(self, rows: Array) -> kernels.Panels:
-        return kernels.Panels.of(self.matrix[rows])
+    def panels(self, rows: Array | None) -> kernels.Panels:
+        return self._panels if rows is None else kernels.Panels.of(self.matrix[rows])
 
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
-        panels = self._panels if rows is None else self.panels(rows)
-        (out[:],) = kernels.active().multiply(values, [kernels.Product(panels)], n_threads=n_threads)
+        kernels.active().multiply(values, [kernels.Product(self.panels(rows), out=out)], n_threads=n_threads)
 
     def _rows(self, rows: Array) -> Float32:
         return self.matrix[rows]

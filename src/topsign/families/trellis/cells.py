@@ -108,10 +108,10 @@ class WholeCell(Cell):
         mean = self._projected_mean
         return mean[self.design.coded], float(mean @ mean)
 
-    def mean_products(self, projected: Float32) -> Float64:
-        """Return the inner products of projected queries with the mean, (n_queries, 1)."""
-        products = projected @ self._projected_mean / np.sqrt(self._n_features)
-        return np.asarray(products[:, np.newaxis])
+    def mean_products(self, projected: Float32, n_threads: int) -> Float64:
+        """Return the inner products of projected queries with the mean, (1, n_queries)."""
+        products = kernels.active().inner_products(projected, self._projected_mean, n_threads=n_threads)
+        return np.asarray(products[np.newaxis] / np.sqrt(self._n_features))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +197,8 @@ class Cells:
         Each query is rounded to 8 bits with its own scale. If few coordinates hold nearly all variance, a second digit
         preserves the small ones.
         """
-        constants = np.ascontiguousarray(self._constants(projected).T, np.float32)
         rows = np.ascontiguousarray(projected)
+        constants = np.ascontiguousarray(self._constants(rows, n_threads), np.float32)
         return kernels.active().trellis_round(rows, self._columns, constants, n_threads=n_threads)
 
     @lazy
@@ -209,12 +209,12 @@ class Cells:
         numbers = self._cells[0].design.coded if self._local is None else np.arange(sizes.sum())
         return CellColumns(numbers.astype(np.int64), weights, sizes, bits)
 
-    def _constants(self, projected: Float32) -> Array:
-        """Return the inner products of projected queries with the cell means, (n_queries, n_cells)."""
+    def _constants(self, projected: Float32, n_threads: int) -> Array:
+        """Return the inner products of projected queries with the cell means, (n_cells, n_queries)."""
         whole = self._cells[0]
         if isinstance(whole, WholeCell):
-            return whole.mean_products(projected)
-        return projected[:, -len(self) :]
+            return whole.mean_products(projected, n_threads)
+        return projected[:, -len(self) :].T
 
     def positions(self, codes: Bytes) -> CellPositions:
         """Return the positions of the codes of each cell."""

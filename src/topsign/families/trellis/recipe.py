@@ -27,6 +27,7 @@ from ..projected import (
     claim_fingerprint,
     digest,
     given_mean,
+    inverse_norms,
     read_mean,
     read_projection,
     unit_rows,
@@ -212,8 +213,13 @@ class TrellisRecipe(ProjectedRecipe):
         window = min((8, 10, 12), key=lambda one: abs(one - self.designs[0].window))
         return float(np.sqrt(trellis_energy(self.designs[0].n_bits / self.n_features, window=window)))
 
-    def projectable(self, block: Block) -> Float32:
-        return unit_rows(block)
+    def project_block(self, block: Block, out: Float32, n_threads: int) -> None:
+        panels = self.projection.panels(None)
+        if panels is None:
+            self.projection.project_block(unit_rows(block), None, out, n_threads)
+        else:
+            products, factors = [kernels.Product(panels, out=out)], inverse_norms(block)
+            kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)
 
     def encode(self, block: Block, *, n_threads: int = 1, coder: Any = None) -> Encoded:
         """Return the codes of a block; a ``coder`` with a method ``trellis_encode`` replaces the kernels."""
