@@ -138,7 +138,7 @@ class RoundedCells:
 
     @property
     def starts(self) -> Int64:
-        """Where the values of each cell start."""
+        """Position of the first value of each cell."""
         return (np.cumsum(self.sizes) - self.sizes) * self.n_queries
 
     def __len__(self) -> int:
