@@ -481,7 +481,6 @@ def test_a_forked_child_has_threads_of_its_own(rng):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are preloaded as on Linux")
-@pytest.mark.slow
 def test_hostile_codes_stay_inside_their_arrays():
     """Short run of ``make test-sanitize``; the core is built with sanitizers once."""
     try:
