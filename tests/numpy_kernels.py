@@ -84,7 +84,8 @@ class NumpyKernels(NumpyTrellis):
             values = scaled if one.rows is None else scaled[one.rows]
             values = values if one.minus is None else values - one.minus
             columns = one.panels.values.transpose(1, 0, 2).reshape(signals.shape[1], -1)[:, : one.panels.n_columns]
-            sums = np.zeros((len(values), one.panels.n_columns), np.float32)
+            sums = np.empty((len(values), one.panels.n_columns), np.float32) if one.out is None else one.out
+            sums[:] = 0
             for value, terms in zip(values.T, columns, strict=True):
                 sums += value[:, np.newaxis] * terms
             found.append(sums)
