@@ -102,6 +102,14 @@ print([name for name in {heavy} if name in sys.modules])
     assert (shown.stdout, shown.stderr) == ("[]\n", "")
 
 
+def test_the_command_line_is_light(tmp_path):
+    """Commands import what only they need when they run."""
+    heavy = ["scipy.stats", "scipy.optimize", "pandas", "sklearn"]
+    program = f"import sys, topsign.cli; print([name for name in {heavy} if name in sys.modules])"
+    shown = run("-W", "error", "-c", program, cwd=tmp_path)
+    assert (shown.stdout, shown.stderr) == ("[]\n", "")
+
+
 def test_every_public_name_can_be_had_and_is_listed(tmp_path):
     program = """
 import topsign

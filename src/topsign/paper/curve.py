@@ -9,7 +9,6 @@ import numpy as np
 from .. import theory
 from .._arrays import Float64
 from ..codes import hamming
-from ..embeddings import AdaptiveEmbedding, SignEmbedding
 from ..projections import Projection, make_projection
 from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
@@ -54,6 +53,8 @@ class Curve:
 
 def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     """Measure the curve; each draw has new signals and a new Gaussian matrix."""
+    from ..embeddings import SignEmbedding  # scikit-learn takes long to import
+
     adaptive, signs = [], []
     others: list[list[Float64]] = [[] for _ in OTHER_POOLS]
     pool_sizes = {N_POOL} | {n_pool for _, n_pool in OTHER_POOLS}
@@ -107,5 +108,7 @@ def _signals_at(rng: np.random.Generator, correlations: Float64) -> tuple[Float6
 
 
 def _distances(reference: Float64, signals: Float64, n_bits: int, pool: Projection) -> Float64:
+    from ..embeddings import AdaptiveEmbedding
+
     embedding = AdaptiveEmbedding(n_bits, n_pool=pool.n_pool, projection=pool).fit(reference)
     return hamming(embedding.transform(signals), embedding.reference_code_, n_bits=n_bits)

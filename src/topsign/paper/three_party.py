@@ -10,7 +10,6 @@ import numpy as np
 from .. import theory
 from .._arrays import Float64
 from ..codes import hamming
-from ..embeddings import AdaptiveEmbedding
 from ..theory.order_statistics import pool_grid
 from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
@@ -48,6 +47,8 @@ class ThreeParty:
 
 def three_party(*, n_draws: int = 60, advance: Advance = unwatched) -> ThreeParty:
     """Measure the distances; each draw has new signals and a new Gaussian matrix."""
+    from ..embeddings import AdaptiveEmbedding  # scikit-learn takes long to import
+
     grids = {shared: np.linspace(_least(shared), 1, 101) for shared in SHARED}
     at = {shared: _least(shared) + (1 - _least(shared)) * PLACES for shared in SHARED}
     samples = []
