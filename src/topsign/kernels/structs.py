@@ -412,9 +412,10 @@ def _position_rows(cells: CellPositions) -> Int64:
     """Return the fields of a ts_trellis_range for each cell that do not depend on the search; others are 0."""
     rows = _POSITION_ROWS.get(cells)
     if rows is None:
-        rows = _POSITION_ROWS[cells] = np.zeros((len(cells.starts) - 1, 8), np.int64)
+        rows = np.zeros((len(cells.starts) - 1, 8), np.int64)
         rows[:, 0], rows[:, 6] = np.arange(len(rows)), np.diff(cells.starts)
         rows[:, 7] = _begin(cells.positions) + 8 * cells.starts[:-1]
+        _POSITION_ROWS[cells] = rows  # complete, because other threads may search at the same time
     return rows
 
 

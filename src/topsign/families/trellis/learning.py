@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..._arrays import Array, Float32, Float64
+from ..._lazy import lazy
 from ..._random import RandomState, make_seed
 from ..._warning import warn
 from ...kernels import n_threads
@@ -56,7 +56,7 @@ class Sample:
         """Return blocks of evenly spaced unit signals without zero signals."""
         return self._held if min(len(self), SAMPLE) * self.n_features <= HELD_VALUES else self._read()
 
-    @cached_property
+    @lazy
     def _held(self) -> list[Float32]:
         """All blocks, so that several passes read the signals once."""
         return list(self._read())
