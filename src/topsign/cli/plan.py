@@ -122,7 +122,7 @@ def show_machines(entries: float, target: dict[str, Any], costs: Path | None, as
         return
     shown = {
         "entries": f"{found.n_entries:,}",
-        "regions": f"{found.n_regions:,}, of which a query visits {found.visited:.3%} of the entries",
+        "regions": f"{found.n_regions:,}; a query visits {found.visited:.3%} of the entries",
         "memory": f"{found.memory_bytes / 2**30:,.1f} GiB",
         "disk, float16 originals included": f"{found.disk_bytes / 2**30:,.1f} GiB",
         "processor time of a query": f"{1e3 * found.seconds_per_query:,.2f} ms",
