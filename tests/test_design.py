@@ -38,7 +38,7 @@ def test_plans_reach_their_targets(rng, rho, detection, false_alarm, n_features,
         scoring=scoring,
     )
     assert plan.detection >= detection
-    shape = {"n_bits": plan.n_bits, "n_pool": plan.n_pool, "pool": pool, "norms": False}
+    shape = {"n_bits": plan.n_bits, "n_pool": plan.n_pool, "pool": pool}
     n_pairs = 1000 if pool == "gaussian" else 3000
     shares = []
     for correlation, seed in ((rho, 0), (0.0, 10**6)):

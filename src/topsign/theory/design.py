@@ -12,7 +12,9 @@ from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, ch
 from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation, kappa_of
+from .grouped import GroupedPlan, plan_grouped
 from .inference import mismatch_tail, score_tail, tail_threshold
+from .order_statistics import Selection
 from .pools import ORTHONORMAL, PROJECTIONS
 from .sizes import compact_bytes, storage_bits
 from .trellis import TrellisPlan, plan_trellis
@@ -49,7 +51,7 @@ class Plan:
         return (
             f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
             "impostors are independent of the reference; signals are isotropic (centre and, if possible, whiten them)",
-            f"the pool's rows are {rows} ({self.projection}); codes use the compact layout without norms (norms=False)",
+            f"the pool's rows are {rows} ({self.projection})",
             f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
         )
 
@@ -106,6 +108,20 @@ def plan(
     max_bytes: int | None = ...,
     projection: str = ...,
     scoring: str | None = ...,
+    family: Literal["grouped"],
+    window: int = ...,
+) -> GroupedPlan: ...
+@overload
+def plan(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None = ...,
+    n_entries: int = ...,
+    max_bytes: int | None = ...,
+    projection: str = ...,
+    scoring: str | None = ...,
     family: Literal["trellis"],
     window: int = ...,
 ) -> TrellisPlan: ...
@@ -121,7 +137,7 @@ def plan(
     scoring: str | None = None,
     family: str = "adaptive",
     window: int = 10,
-) -> Plan | TrellisPlan:
+) -> Plan | GroupedPlan | TrellisPlan:
     """Find the smallest code that reaches a detection rate, or the best code within a byte budget.
 
     Parameters
@@ -136,27 +152,28 @@ def plan(
     n_features : int
         Length of a signal.
     max_bytes : int, optional
-        Maximum number of bytes per entry, for codes in the compact layout without norms.
+        Maximum number of bytes per entry.
     projection : str
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
         None considers both.
-    family : "adaptive" or "trellis"
-        For "trellis", codes use a random basis, ``projection`` and ``scoring`` are ignored, and the result is an
-        approximation (:func:`trellis_energy`, Fisher's approximation for matches). ``window`` applies only to
-        "trellis".
+    family : "adaptive", "grouped" or "trellis"
+        For "grouped", codes of up to one bit per feature are considered, and ``scoring=None`` is "asymmetric", which
+        detects more. For "trellis", codes use a random basis, ``projection`` and ``scoring`` are ignored, and the
+        result is an approximation (:func:`trellis_energy`, Fisher's approximation for matches). ``window`` applies only
+        to "trellis".
 
     Raises
     ------
     TargetError
         If the target cannot be met. It is a ValueError, and its message gives the best detection rate possible.
 
-    >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
+    >>> target = {"correlation": 0.1, "detection": 0.9, "false_alarm": 1e-3, "n_features": 8192}
+    >>> p = plan(**target)
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
-    >>> trellis = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192, family="trellis")
-    >>> p.bytes_per_entry, trellis.n_bytes
-    (748, 518)
+    >>> p.bytes_per_entry, plan(**target, family="grouped").n_bytes, plan(**target, family="trellis").n_bytes
+    (310, 300, 217)
     """
     make = _PLANNERS[check_choice(family, "family", PLANNED_FAMILIES)]
     _check_targets(detection, max_bytes)
@@ -171,6 +188,10 @@ def plan(
         scoring=scoring,
         window=window,
     )
+
+
+def _plan_grouped(*, window: int, **target: Any) -> GroupedPlan:
+    return plan_grouped(**target)
 
 
 def _plan_trellis(*, projection: str, scoring: str | None, **target: Any) -> TrellisPlan:
@@ -212,7 +233,11 @@ def _plan_adaptive(
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
 
 
-_PLANNERS: dict[str, Callable[..., Plan | TrellisPlan]] = {"adaptive": _plan_adaptive, "trellis": _plan_trellis}
+_PLANNERS: dict[str, Callable[..., Plan | GroupedPlan | TrellisPlan]] = {
+    "adaptive": _plan_adaptive,
+    "grouped": _plan_grouped,
+    "trellis": _plan_trellis,
+}
 
 PLANNED_FAMILIES = tuple(_PLANNERS)
 """Families of codes that :func:`plan` sizes."""
@@ -236,7 +261,7 @@ def detection_at(
     scoring: str = "asymmetric",
     projection: str = "hadamard",
 ) -> float:
-    """Detection rate of one code, without norms, at a false-alarm rate per search; :func:`plan` uses it.
+    """Detection rate of one adaptive code at a false-alarm rate per search; :func:`plan` uses it.
 
     Set ``n_pool`` equal to ``n_bits`` for plain sign codes. Standing and parameters are those of
     :func:`topsign.theory.roc`; this function computes one point of that curve in a hundredth of the time.
@@ -294,10 +319,10 @@ class _Target:
 
     def judge(self, n_bits: int, n_pool: int, scoring: str) -> _Candidate:
         """Return the threshold and the detection rate of one code at the target's false-alarm rate."""
-        shape = (n_bits, n_pool, self.n_features, self.projection)
+        shape = (Selection(n_bits, n_pool), self.n_features, self.projection)
         if scoring == "asymmetric":
-            threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape, norms=False), self.per_entry)
-            found = score_tail(np.array([threshold]), self.kappa, *shape, norms=False)
+            threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape), self.per_entry)
+            found = score_tail(np.array([threshold]), self.kappa, *shape)
         else:
             counts = range(n_bits + 1)
             threshold = _first(counts, lambda k: mismatch_tail(np.array([k]), 0.0, *shape)[0] > self.per_entry) - 1.0

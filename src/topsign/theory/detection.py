@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,21 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
+from .grouped import grouped_selection
 from .inference import mismatch_tail, score_tail, tail_threshold
+from .order_statistics import Selection
 from .pools import effective_features, sample_correlations
 
-DETECTORS = ("uncompressed", "hamming", "asymmetric", "sign_hamming", "sign_asymmetric", "universal")
+DETECTORS = (
+    "uncompressed",
+    "hamming",
+    "asymmetric",
+    "sign_hamming",
+    "sign_asymmetric",
+    "grouped_hamming",
+    "grouped_asymmetric",
+    "universal",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,7 @@ def roc(
     n_features: int,
     n_bits: int | None = None,
     n_pool: int | None = None,
+    n_bytes: int | None = None,
     scoring: str = "asymmetric",
     projection: str = "hadamard",
     step: float = 2.0,
@@ -71,13 +84,14 @@ def roc(
     ----------
     scoring : str
         "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": adaptive codes of
-        n_bits out of n_pool; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections; "universal": n_bits
-        of the universal embedding of unit-norm signals, with its ``step`` and ``dither``.
+        n_bits out of n_pool; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections; "grouped_hamming" or
+        "grouped_asymmetric": grouped codes of n_bytes; "universal": n_bits of the universal embedding of unit-norm
+        signals, with its ``step`` and ``dither``.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
         The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.pools`.
 
-    Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= n_features, except that the asymmetric
-    score treats the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their
+    Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= n_features, except that asymmetric
+    scores treat the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their
     variance.
 
     >>> shape = {"n_features": 8192, "n_bits": 512, "n_pool": 8192}
@@ -93,28 +107,32 @@ def roc(
         raise ValueError(f"correlation must lie in [0, 1), got {correlation}")
     if scoring == "uncompressed":
         return _continuous_roc(*_uncompressed(kappa, n_features))
-    if n_bits is None:
-        raise ValueError(f'n_bits must be given for scoring="{scoring}"')
+    kept = _selection(scoring, n_bits, n_pool, n_bytes)
+    if scoring == "universal":
+        flips = _universal_flips(kappa, n_features, kept.n_kept, projection, check_positive(step, "step"), dither)
+        return _discrete_roc(*flips)
+    if scoring.endswith("hamming"):
+        counts = np.arange(kept.n_kept + 1.0)
+        return _discrete_roc(*(mismatch_tail(counts, one, kept, n_features, projection) for one in (0.0, kappa)))
+    tail = partial(score_tail, kept=kept, n_features=n_features, projection=projection)
+    return _continuous_roc(partial(tail, kappa=0.0), partial(tail, kappa=kappa))
+
+
+def _selection(scoring: str, n_bits: int | None, n_pool: int | None, n_bytes: int | None) -> Selection:
+    """Return the rule by which codes of these sizes select projections, after checking that the sizes go together."""
+    if scoring.startswith("grouped"):
+        if n_bytes is None or n_bits is not None or n_pool is not None:
+            raise ValueError(f'scoring="{scoring}" needs n_bytes, and neither n_bits nor n_pool')
+        return grouped_selection(n_bytes)
+    if n_bits is None or n_bytes is not None:
+        raise ValueError(f'n_bits must be given for scoring="{scoring}", and n_bytes only for grouped codes')
     if scoring in ("hamming", "asymmetric"):
         if n_pool is None:
             raise ValueError(f'n_pool must be given for scoring="{scoring}"')
-        n_bits, n_pool = check_pool(n_bits, n_pool)
-    elif n_pool not in (None, n_bits):
+        return Selection(*check_pool(n_bits, n_pool))
+    if n_pool not in (None, n_bits):
         raise ValueError(f'scoring="{scoring}" keeps every projection; omit n_pool or set it to n_bits={n_bits}')
-    else:
-        n_bits, n_pool = check_pool(n_bits, n_bits)  # plain signs are adaptive codes that keep everything
-    if scoring == "universal":
-        flips = _universal_flips(kappa, n_features, n_bits, projection, check_positive(step, "step"), dither)
-        return _discrete_roc(*flips)
-    if scoring.endswith("hamming"):
-        counts = np.arange(n_bits + 1.0)
-        tails = (mismatch_tail(counts, k, n_bits, n_pool, n_features, projection) for k in (0.0, kappa))
-        return _discrete_roc(*tails)
-
-    def tail(population: float) -> Callable[[Float64], Float64]:
-        return lambda scores: score_tail(scores, population, n_bits, n_pool, n_features, projection, norms=True)
-
-    return _continuous_roc(tail(0.0), tail(kappa))
+    return Selection(*check_pool(n_bits, n_bits))  # plain signs are adaptive codes that keep everything
 
 
 def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Float64], Callable[[Float64], Float64]]:

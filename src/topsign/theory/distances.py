@@ -11,7 +11,7 @@ from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 
 from .._arrays import Float64
 from .._checks import check_pool, check_positive
-from .order_statistics import legendre_rule, pool_grid, threshold_rule
+from .order_statistics import Selection, legendre_rule, pool_grid, threshold_rule
 
 _NODES, _NODE_WEIGHTS = legendre_rule(40)
 
@@ -87,19 +87,19 @@ def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floa
     counts = np.arange(n_bits + 1)
     rows = []
     for one in rho.ravel():
-        flips, weights = flip_mixture(one, n_bits, n_pool)
+        flips, weights = flip_mixture(one, Selection(n_bits, n_pool))
         rows.append(weights @ scipy.stats.binom.pmf(counts, n_bits, flips[:, np.newaxis]))
     return np.array(rows).reshape(*rho.shape, n_bits + 1)
 
 
 def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
     """Probability of at most k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
-    return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_cdf)
+    return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_cdf)
 
 
 def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
     """Probability of more than k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
-    return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_sf)
+    return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_sf)
 
 
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
@@ -217,13 +217,16 @@ def kappa_of(rho: Float64 | np.float64) -> Float64:
         return np.asarray(rho / np.sqrt((1 - rho) * (1 + rho)))
 
 
-def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Float64, Float64]:
+def flip_mixture(rho: npt.ArrayLike, kept: Selection) -> tuple[Float64, Float64]:
     """Return flip probabilities, with thresholds along a new last axis, and the weights of the thresholds.
 
-    Given the threshold, the mismatch count is binomial.
+    Given the threshold, the mismatch count is binomial. Groups that keep one projection each are independent, so their
+    flip probability is averaged over the threshold.
     """
-    thresholds, weights = threshold_rule(n_bits, n_pool)
     rho = np.asarray(rho, dtype=np.float64)[..., np.newaxis]
+    if kept.n_groups > 1:
+        return expected_hamming(rho, n_bits=kept.n_largest, n_pool=kept.group_size), np.ones(1)
+    thresholds, weights = threshold_rule(kept.n_largest, kept.group_size)
     flips = _flip_above(thresholds, np.abs(kappa_of(rho)))
     return np.asarray(np.where(rho < 0, 1 - flips, flips)), weights
 
@@ -238,6 +241,19 @@ def binomial_sf(k: Float64, n: int, p: Float64) -> Float64:
     """Return P(Binomial(n, p) > k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
     return np.where(k < 0, 1.0, np.where(k >= n, 0.0, betainc(inside + 1, n - inside, p)))
+
+
+def mixture_tail(
+    mismatches: npt.ArrayLike,
+    correlation: npt.ArrayLike,
+    kept: Selection,
+    tail: Callable[[Float64, int, Float64], Float64],
+) -> Float64:
+    """Return a tail of the mismatch count, ``binomial_cdf`` or ``binomial_sf``, averaged over the threshold."""
+    (rho,) = check_correlation(correlation).reshape(-1)
+    flips, weights = flip_mixture(rho, kept)
+    k = np.asarray(mismatches, dtype=np.float64)
+    return np.asarray(tail(np.floor(k)[..., np.newaxis], kept.n_kept, flips) @ weights)
 
 
 def _flip(s: Float64, kappa: Float64) -> Float64:
@@ -272,20 +288,6 @@ def _integrated_flip_above(t: Float64, kappa: Float64) -> Float64:
     with np.errstate(under="ignore"):
         integrand = np.exp(log_ndtr(-finite[..., np.newaxis] * s) + log_ratio)
     return np.where(np.isinf(kappa), 0.0, length / 2 * (integrand @ _NODE_WEIGHTS))
-
-
-def _mixture_tail(
-    mismatches: npt.ArrayLike,
-    correlation: float,
-    n_bits: int,
-    n_pool: int,
-    tail: Callable[[Float64, int, Float64], Float64],
-) -> Float64:
-    n_bits, n_pool = check_pool(n_bits, n_pool)
-    (rho,) = check_correlation(correlation).reshape(-1)
-    flips, weights = flip_mixture(rho, n_bits, n_pool)
-    k = np.asarray(mismatches, dtype=np.float64)
-    return np.asarray(tail(np.floor(k)[..., np.newaxis], n_bits, flips) @ weights)
 
 
 def _mean_of_square_waves(rho: float, first: float, second: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,6 +66,37 @@ def kept_sum_variance(n_bits: int, n_pool: int) -> float:
     mean = grid.threshold_weights @ means
     within = grid.threshold_weights @ (1 + grid.thresholds * means - means**2)
     return float(n_bits * within + n_bits**2 * (grid.threshold_weights @ (means - mean) ** 2))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rule by which a code selects projections: the ``n_largest`` in magnitude of each of ``n_groups`` groups.
+
+    Adaptive codes have a single group, the whole pool, and sign codes keep all of it. Grouped codes keep one projection
+    of each group of eight.
+    """
+
+    n_largest: int
+    group_size: int
+    n_groups: int = 1
+
+    @property
+    def n_kept(self) -> int:
+        return self.n_groups * self.n_largest
+
+    @property
+    def n_pool(self) -> int:
+        return self.n_groups * self.group_size
+
+    @property
+    def mean_magnitude(self) -> float:
+        """Mean of a kept magnitude."""
+        return mean_kept_magnitude(n_bits=self.n_largest, n_pool=self.group_size)
+
+    @property
+    def sum_variance(self) -> float:
+        """Variance of the sum of all kept magnitudes, for independent normal projections."""
+        return self.n_groups * kept_sum_variance(self.n_largest, self.group_size)
 
 
 def hazard(t: Float64) -> Float64:

@@ -20,14 +20,19 @@ ORTHONORMAL = ("hadamard", "circulant")
 PROJECTIONS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
 
 
+def blocks(n_features: int, n_pool: int) -> list[int]:
+    """Return the number of rows in each orthonormal block of a pool."""
+    whole, rest = divmod(n_pool, n_features)
+    return [n_features] * whole + [rest] * bool(rest)
+
+
 def shared_share(projection: str, n_features: int, n_pool: int) -> float:
     """Probability that two kept rows lie in the same orthonormal block: 1 for one block, 0 for independent rows."""
     check_choice(projection, "projection", PROJECTIONS)
     check_count(n_features, "n_features", minimum=2)
     if projection not in ORTHONORMAL:
         return 0.0
-    whole, rest = divmod(n_pool, n_features)
-    return float((whole * n_features**2 + rest**2) / n_pool**2)
+    return sum(rows**2 for rows in blocks(n_features, n_pool)) / n_pool**2
 
 
 def effective_features(projection: str, n_features: int, n_pool: int) -> float:

@@ -1,0 +1,540 @@
+"""Grouped codes: location and sign of the largest of every eight projections.
+
+A code of ``n_bytes`` bytes has two groups per byte, a pool of 16 projections per byte. For independent normal
+projections the groups are independent and identically distributed, so counts are exactly binomial and nothing is
+conditioned on, as the threshold of adaptive codes must be. T denotes the largest of eight half-normal variables.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # submodules are imported at their first use
+from scipy.special import gammaln, logsumexp, owens_t
+
+from .._arrays import Float64
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
+from ..errors import TargetError
+from .distances import (
+    binomial_cdf,
+    binomial_sf,
+    check_correlation,
+    expected_hamming,
+    expected_pair_hamming,
+    kappa_of,
+    mixture_tail,
+)
+from .inference import (
+    SCORINGS,
+    correlation_from_hamming,
+    mismatch_tail,
+    score_tail,
+    selection_interval,
+    selection_log10_pvalue,
+    tail_threshold,
+)
+from .log_tails import log10_tail, log_binomial_cdf, probabilities
+from .order_statistics import Selection, legendre_rule, mean_kept_magnitude
+from .pools import ORTHONORMAL, PROJECTIONS, blocks
+
+GROUP_SIZE = 8
+GROUPS_PER_BYTE = 2
+_ONE = {"n_bits": 1, "n_pool": GROUP_SIZE}  # a group keeps what an adaptive code of one bit does
+
+
+def grouped_selection(n_bytes: int) -> Selection:
+    """Return the rule by which a grouped code of ``n_bytes`` selects projections."""
+    most = MAX_POOL // (GROUP_SIZE * GROUPS_PER_BYTE)
+    return Selection(1, GROUP_SIZE, GROUPS_PER_BYTE * check_count(n_bytes, "n_bytes", maximum=most))
+
+
+def grouped_mean_magnitude() -> float:
+    """Mean magnitude of a kept projection, the largest of eight standard normal magnitudes. Exact, by quadrature.
+
+    >>> round(grouped_mean_magnitude(), 6)
+    1.783367
+    """
+    return mean_kept_magnitude(**_ONE)
+
+
+# Distances
+
+
+def grouped_expected_hamming(correlation: npt.ArrayLike) -> Float64:
+    """Expected distance between a grouped code and the signs of another signal: the probability of a mismatch.
+
+    Exact for a Gaussian pool: ``E[Q(kappa T)]``. It does not depend on the size of the code. At a correlation of
+    1/sqrt(2) it is 1/18.
+
+    >>> grouped_expected_hamming([0.0735, 0.3, 0.5**0.5]).round(6)
+    array([0.447758, 0.290115, 0.055556])
+    """
+    return expected_hamming(correlation, **_ONE)
+
+
+def grouped_hamming_variance(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
+    """Variance of the distance between a grouped code and the signs of another signal.
+
+    Exact for a Gaussian pool: ``p (1 - p) / n_groups``, where p is :func:`grouped_expected_hamming`.
+    """
+    p = grouped_expected_hamming(correlation)
+    return np.asarray(p * (1 - p) / grouped_selection(n_bytes).n_groups)
+
+
+def grouped_hamming_pmf(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
+    """Probabilities of 0, ..., n_groups mismatches, along a new last axis. Exact for a Gaussian pool: binomial."""
+    n_groups = grouped_selection(n_bytes).n_groups
+    p = grouped_expected_hamming(correlation)[..., np.newaxis]
+    return np.asarray(scipy.stats.binom.pmf(np.arange(n_groups + 1), n_groups, p))
+
+
+def grouped_hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
+    """Probability of at most k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_cdf)
+
+
+def grouped_hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
+    """Probability of more than k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_sf)
+
+
+def grouped_expected_pair_hamming(*, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike) -> Float64:
+    """Expected distance between the signs of two signals v and w at the locations of the reference u.
+
+    Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over T. The mismatch count is binomial.
+
+    >>> float(grouped_expected_pair_hamming(uv=0.3, uw=0.2, vw=0.5).round(6))
+    0.308252
+    """
+    return expected_pair_hamming(uv=uv, uw=uw, vw=vw, **_ONE)
+
+
+def grouped_correlation_from_hamming(hamming: npt.ArrayLike) -> Float64:
+    """Estimate the correlation from an observed distance: the exact inverse of :func:`grouped_expected_hamming`.
+
+    >>> float(grouped_correlation_from_hamming(1 / 18).round(6))
+    0.707107
+    """
+    return correlation_from_hamming(hamming, **_ONE)
+
+
+def grouped_correlation_interval(
+    observed: npt.ArrayLike, *, n_bytes: int, confidence: float = 0.95, scoring: str = "hamming"
+) -> Float64:
+    """Confidence interval for the correlation, with shape (..., 2).
+
+    ``observed`` counts mismatches ("hamming") or is the estimated correlation ("asymmetric"), as in
+    :func:`correlation_interval`. "hamming": Clopper-Pearson limits of a binomial count, with a coverage of at least
+    ``confidence``. "asymmetric": approximation, normal scores with variance
+    ``(1 - rho**2 + rho**2 Var T) / (n_groups E[T]**2)``.
+
+    >>> grouped_correlation_interval(0.0735, n_bytes=448, scoring="asymmetric").round(4)
+    array([0.0368, 0.1101])
+    """
+    return selection_interval(observed, grouped_selection(n_bytes), confidence, scoring)
+
+
+# Scores
+
+
+def grouped_energy(rate: npt.ArrayLike) -> Float64:
+    """Fraction of a white signal's energy that its grouped code captures at ``rate`` bits per feature.
+
+    It is the squared cosine of a long signal and its code, with an orthonormal pool. Exact in the limit of long
+    signals: up to half a bit, where the pool has at most one row per feature, it is ``E[T]**2 / 4 = 0.795`` per bit.
+    Larger pools are stacks of orthonormal blocks that capture the same energy several times, ``s / (1 + (1 - b) s)``,
+    where s is 0.795 times the rate and b the probability that two projections are in the same block.
+
+    >>> grouped_energy([0.25, 0.4, 0.5, 1.0]).round(4)
+    array([0.1988, 0.318 , 0.3975, 0.5689])
+    """
+    rates = np.asarray(rate, dtype=np.float64)
+    if not (np.isfinite(rates) & (rates >= 0)).all():
+        raise ValueError(f"rate must be finite and not negative (in bits per feature), got {rate!r}")
+    n_blocks = rates * GROUP_SIZE / 4  # a group takes four bits
+    whole = np.floor(n_blocks)
+    share = np.where(n_blocks > 1, (whole + (n_blocks - whole) ** 2) / np.maximum(n_blocks, 1) ** 2, 1.0)
+    captured = grouped_mean_magnitude() ** 2 / GROUP_SIZE * n_blocks
+    return np.asarray(captured / (1 + (1 - share) * captured))
+
+
+def grouped_score_moments(
+    correlation: npt.ArrayLike, *, n_bytes: int, n_features: int, projection: str = "hadamard"
+) -> tuple[Float64, Float64]:
+    """Mean and standard deviation of the estimated correlation, for a population correlation of two signals.
+
+    The signals are normal. Their score is the sum of the query's projections with the signs of the code, divided by
+    ``n_groups E[T]``. Exact for Gaussian pools, and for orthonormal pools whose blocks contain whole groups. With an
+    orthonormal pool the mean is larger than the mean sample correlation by the factor ``1 + 1 / (4 n_features)``.
+
+    >>> mean, deviation = grouped_score_moments([0.0, 0.0735], n_bytes=448, n_features=8192)
+    >>> mean.round(4), deviation.round(4)
+    (array([0.    , 0.0735]), array([0.0187, 0.0187]))
+    """
+    kept = grouped_selection(n_bytes)
+    n = check_count(n_features, "n_features", minimum=4)
+    check_choice(projection, "projection", PROJECTIONS)
+    rho = check_correlation(correlation)
+    first, second = _sample_moments(rho, n)
+    scale, spread = kept.mean_magnitude, kept.sum_variance / kept.n_groups
+    if projection in ORTHONORMAL:
+        groups = np.array(blocks(n, kept.n_pool)) / GROUP_SIZE  # of each block
+        longer = np.sqrt(n / 2) * np.exp(gammaln(n / 2) - gammaln((n + 1) / 2))
+        sums, squares = groups * scale * longer, groups * spread + (groups * scale) ** 2  # of kept magnitudes
+        noise = float((n * groups - squares).sum()) / (n - 1)
+    else:
+        sums, squares = np.array([kept.n_groups * scale]), np.array([kept.sum_variance + (kept.n_groups * scale) ** 2])
+        noise = float(kept.n_groups)
+    total, square = sums.sum(), (squares - sums**2).sum() + sums.sum() ** 2
+    norm = kept.n_groups * scale
+    means = first * total / norm
+    deviations = np.sqrt(np.maximum(0.0, (second * square + (1 - second) * noise) / norm**2 - means**2))
+    return np.asarray(means), np.asarray(deviations)
+
+
+def grouped_d_prime(
+    correlation: npt.ArrayLike, *, n_bytes: int, n_features: int, projection: str = "hadamard"
+) -> Float64:
+    """Mean score of matches in standard deviations of the scores of impostors.
+
+    Exact, as :func:`grouped_score_moments` is. With an orthonormal pool of at most n_features rows it is
+    ``sqrt(n_features) * correlation * sqrt(grouped_energy)`` up to terms of order 1 / n_features.
+
+    >>> float(grouped_d_prime(0.073458, n_bytes=448, n_features=8192).round(3))
+    3.921
+    """
+    moments = partial(grouped_score_moments, n_bytes=n_bytes, n_features=n_features, projection=projection)
+    return np.asarray(moments(correlation)[0] / moments(0.0)[1])
+
+
+def _sample_moments(rho: Float64, n_features: int) -> tuple[Float64, Float64]:
+    """Return mean and mean square of the sample correlation (about the origin) of normal signals (Hotelling 1953)."""
+    n, square = n_features, rho**2
+    ratio = np.exp(2 * (gammaln((n + 1) / 2) - gammaln(n / 2)))
+    mean = 2 / n * ratio * rho * _hypergeometric(0.5, n / 2 + 1, square)
+    return mean, np.asarray(1 - (n - 1) / n * (1 - square) * _hypergeometric(1.0, n / 2 + 1, square))
+
+
+def _hypergeometric(a: float, c: float, x: Float64) -> Float64:
+    """Return 2F1(a, a; c; x) for x in [0, 1] by its series; SciPy's function is undefined near 1 for large c."""
+    k = np.arange(1000)
+    terms = np.cumprod((a + k) ** 2 / ((c + k) * (k + 1)) * x[..., np.newaxis], axis=-1)
+    return np.asarray(1 + terms.sum(axis=-1))
+
+
+# Significance and detection
+
+
+def grouped_match_pvalue(
+    observed: npt.ArrayLike,
+    *,
+    n_bytes: int,
+    n_features: int,
+    projection: str = "hadamard",
+    scoring: str = "hamming",
+) -> Float64:
+    """P-value of a match: the probability that an independent impostor is at least as close as observed.
+
+    ``observed`` counts mismatches ("hamming") or is the estimated correlation ("asymmetric"). With an orthonormal pool
+    of at most n_features rows, mismatches of an isotropic impostor are binomial with probability 1/2, and the score is
+    ``sqrt(n_features / n_groups) / E[T]`` times a sample correlation in n_features dimensions; both are exact. For
+    other pools see :func:`match_pvalue`.
+
+    >>> float(grouped_match_pvalue(0.08, n_bytes=448, n_features=8192, scoring="asymmetric").round(8))
+    9.66e-06
+    """
+    kept = grouped_selection(n_bytes)
+    return probabilities(selection_log10_pvalue(observed, kept, n_features, projection, scoring))
+
+
+def grouped_match_log10_pvalue(
+    observed: npt.ArrayLike,
+    *,
+    n_bytes: int,
+    n_features: int,
+    projection: str = "hadamard",
+    scoring: str = "hamming",
+) -> Float64:
+    """Decimal logarithm of :func:`grouped_match_pvalue`, for p-values that may be too small for a float.
+
+    >>> float(grouped_match_log10_pvalue(0, n_bytes=512, n_features=8192).round(4))  # 2**-1024
+    -308.2547
+    """
+    return selection_log10_pvalue(observed, grouped_selection(n_bytes), n_features, projection, scoring)
+
+
+def grouped_detection(
+    n_bytes: npt.ArrayLike,
+    *,
+    correlation: float,
+    false_alarm: npt.ArrayLike,
+    n_features: int,
+    projection: str = "hadamard",
+    scoring: str = "asymmetric",
+) -> Float64:
+    """Detection rate of grouped codes at a false-alarm rate per comparison; n_bytes and false_alarm broadcast.
+
+    Standing: that of :func:`topsign.theory.roc`, of which it computes single points.
+
+    >>> float(grouped_detection(448, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(3))
+    0.799
+    """
+    sizes, levels = np.broadcast_arrays(np.asarray(n_bytes), np.asarray(false_alarm, dtype=np.float64))
+    check_choice(scoring, "scoring", SCORINGS)
+    pairs = zip(sizes.ravel().tolist(), levels.ravel().tolist(), strict=True)
+    shape = (correlation, n_features, projection, scoring)
+    return np.array([_operate(size, check_false_alarm(level), *shape)[1] for size, level in pairs]).reshape(sizes.shape)
+
+
+def _operate(
+    n_bytes: int, level: float, correlation: float, n_features: int, projection: str, scoring: str
+) -> tuple[float, float]:
+    """Return the threshold, a score or a number of mismatches, for a false-alarm rate, and the detection rate."""
+    kept = grouped_selection(n_bytes)
+    (rho,) = check_correlation(correlation).reshape(-1)
+    if not 0 <= rho < 1:
+        raise ValueError(f"correlation must lie in [0, 1), got {correlation}")
+    shape, kappa = (kept, n_features, projection), float(kappa_of(rho))
+    if scoring == "asymmetric":
+        threshold = tail_threshold(lambda scores: score_tail(scores, 0.0, *shape), level)
+        return threshold, float(score_tail(np.array([threshold]), kappa, *shape)[0])
+    tails = mismatch_tail(np.arange(kept.n_groups + 1.0), 0.0, *shape)
+    most = int(np.searchsorted(tails, level, side="right")) - 1
+    return float(most), float(mismatch_tail(np.array([float(most)]), kappa, *shape)[0]) if most >= 0 else 0.0
+
+
+# Two grouped codes
+
+
+def grouped_expected_agreement(correlation: npt.ArrayLike) -> Float64:
+    """Expected agreement of two grouped codes as a fraction of the groups.
+
+    The agreement of two codes is the number of groups with equal locations and equal signs minus the number of groups
+    with equal locations and different signs. For a Gaussian pool its expectation is a two-dimensional normal integral;
+    it is interpolated by a Chebyshev series that is within 1e-9 of the integral. For small correlations it is
+    ``E[T]**2 / 8 = 0.398`` times the correlation.
+
+    >>> grouped_expected_agreement([0.0, 0.1, 0.5, 1.0]).round(4)
+    array([0.    , 0.04  , 0.2259, 1.    ])
+    """
+    rho = check_correlation(correlation)
+    difference = _agreement_series()(np.arccos(np.abs(rho)))
+    return np.asarray(np.sign(rho) * np.clip(difference, 0.0, 1.0))
+
+
+def grouped_correlation_from_agreement(agreement: npt.ArrayLike) -> Float64:
+    """Correlation at which this agreement, a fraction of the groups, is expected.
+
+    Inverse of :func:`grouped_expected_agreement` by interpolation, within 1e-6.
+
+    >>> float(grouped_correlation_from_agreement(0.2259).round(3))
+    0.5
+    """
+    values = np.asarray(agreement, dtype=np.float64)
+    if not ((values >= -1) & (values <= 1)).all():
+        raise ValueError("agreement must be fractions in [-1, 1]; divide it by the number of groups")
+    expected, angles = _agreement_table()
+    return np.asarray(np.sign(values) * np.cos(np.interp(np.abs(values), expected, angles)))
+
+
+def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
+    """Probability that the codes of two independent signals have at least this agreement, a count of groups.
+
+    Exact for independent normal projections: the number of groups with equal locations is binomial with probability
+    1/8, and their signs are equal with probability 1/2. The agreement is then the difference of two independent
+    binomial variables with n_groups trials of probability ``1 / (8 + sqrt(48))``.
+
+    >>> float(grouped_agreement_pvalue(40, n_bytes=448).round(6))
+    9.8e-05
+    """
+    return probabilities(grouped_agreement_log10_pvalue(agreement, n_bytes=n_bytes))
+
+
+def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
+    """Decimal logarithm of :func:`grouped_agreement_pvalue`, for p-values that may be too small for a float.
+
+    >>> float(grouped_agreement_log10_pvalue(1024, n_bytes=512).round(3))  # 16**-1024
+    -1233.019
+    """
+    n = grouped_selection(n_bytes).n_groups
+    counts = np.arange(n + 1)
+    # (1 + 14 t + t**2) / 16 generates one group; its roots are real, so it is a product of two Bernoulli variables.
+    p = 1 / (8 + np.sqrt(48))
+    values, where = np.unique(np.ceil(np.asarray(agreement, dtype=np.float64)), return_inverse=True)
+
+    def tail(agreed: Float64) -> Float64:
+        needed = agreed[:, np.newaxis] + counts - 1
+        return np.asarray(binomial_sf(needed, n, np.asarray(p)) @ scipy.stats.binom.pmf(counts, n, p))
+
+    def log_tail(agreed: Float64) -> Float64:
+        logs = scipy.stats.binom.logpmf(counts, n, p)
+        found = []
+        for one in agreed:
+            possible = counts[counts + one <= n]  # mismatching signs cannot exceed the rest of the groups
+            if not possible.size:
+                found.append(-np.inf)
+                continue
+            tails = log_binomial_cdf(n - one - possible, n, np.array([1 - p]))[:, 0]
+            found.append(float(logsumexp(logs[possible] + tails)))
+        return np.array(found)
+
+    return np.asarray(np.minimum(log10_tail(values, tail, log_tail), 0.0)[where].reshape(np.shape(agreement)))
+
+
+def agreement_probabilities(correlation: float) -> tuple[float, float]:
+    """Return the probabilities that a group of two codes has equal locations with equal, and with different, signs.
+
+    Exact for a Gaussian pool, by quadrature over the projections y and z = rho y + q w that are kept:
+    ``16 int phi(y) phi(w) P(|Y| < y, |Z| < |z|)**7``. The probability of the rectangle is a sum of four Owen functions.
+    """
+    rho, q = abs(correlation), np.sqrt((1 - abs(correlation)) * (1 + abs(correlation)))
+    if q == 0:
+        return (1.0, 0.0) if correlation > 0 else (0.0, 1.0)
+    nodes, weights = legendre_rule(150)
+    y, w = (4.5 * (nodes + 1))[:, np.newaxis], 9 * nodes
+    z = rho * y + q * w
+    z = np.where(z == 0, 1e-300, z)
+    corners = np.sign(z) * (owens_t(y, w / y) + owens_t(y, (z + rho * y) / (y * q)))
+    corners += owens_t(np.abs(z), (q * y - rho * w) / np.abs(z)) + owens_t(np.abs(z), (y + rho * z) / (q * np.abs(z)))
+    others = np.clip(1 - 2 * corners, 0.0, 1.0) ** (GROUP_SIZE - 1)
+    density = 4.5 * 9 * weights[:, np.newaxis] * weights * np.exp(-(y**2) / 2 - w**2 / 2) / (2 * np.pi)
+    equal, different = (float(2 * GROUP_SIZE * (density * others)[side].sum()) for side in (z > 0, z < 0))
+    return (equal, different) if correlation >= 0 else (different, equal)
+
+
+@cache
+def _agreement_series() -> np.polynomial.Chebyshev:
+    """Return the expected agreement as a function of the angle between two signals, from 0 to pi / 2."""
+
+    def at(angles: Float64) -> Float64:
+        found = [agreement_probabilities(float(np.cos(angle))) for angle in angles]
+        return np.array([equal - different for equal, different in found])
+
+    return np.polynomial.Chebyshev.interpolate(at, 40, domain=[0, np.pi / 2])
+
+
+@cache
+def _agreement_table() -> tuple[Float64, Float64]:
+    """Return expected agreements, ascending from 0 to 1, and the angles between signals at which they are expected."""
+    angles = np.linspace(np.pi / 2, 0, 4001)
+    return np.maximum.accumulate(np.clip(_agreement_series()(angles), 0.0, 1.0)), angles
+
+
+# Planning
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """Size of a grouped code for a detection target; ``plan(family="grouped")`` returns it."""
+
+    family: ClassVar[str] = "grouped"
+
+    n_bytes: int
+    scoring: str
+    threshold: float | None  # accept estimated correlations of at least this ("asymmetric"): within(threshold=)
+    radius: float | None  # accept at most this fraction of differing signs ("hamming"): within(radius=)
+    detection: float
+    false_alarm: float  # of one search over all entries
+    false_alarm_per_entry: float
+    correlation: float
+    n_features: int
+    n_entries: int
+    projection: str
+
+    @property
+    def bytes_per_entry(self) -> int:
+        """Bytes per code."""
+        return self.n_bytes
+
+    @property
+    def n_pool(self) -> int:
+        """Number of projections computed per signal."""
+        return GROUP_SIZE * GROUPS_PER_BYTE * self.n_bytes
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all fields and the assumptions as a dict for JSON."""
+        return asdict(self) | {"assumptions": list(self.assumptions)}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Assumptions behind the numbers."""
+        rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
+        return (
+            f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
+            "impostors are independent of the reference; signals are isotropic (centre and, if possible, whiten them)",
+            f"the pool's rows are {rows} ({self.projection})",
+            f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
+        )
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return names and formatted values for a table."""
+        n_groups = GROUPS_PER_BYTE * self.n_bytes
+        if self.radius is not None:
+            rule = f"at most {self.radius * n_groups:.0f} of {n_groups} signs differ (radius {self.radius:.4g})"
+        else:
+            rule = f"estimated correlation at least {self.threshold:.5f}"
+        return [
+            ("n_bytes", f"{self.n_bytes:,}"),
+            ("n_pool", f"{self.n_pool:,} ({self.projection})"),
+            ("scoring", self.scoring),
+            ("accept when", rule),
+            ("detection", f"{self.detection:.6g}"),
+            ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
+            ("bytes, all entries", f"{self.n_bytes * self.n_entries:,}"),
+        ]
+
+
+def plan_grouped(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None,
+    n_entries: int = 1,
+    max_bytes: int | None = None,
+    projection: str = "hadamard",
+    scoring: str | None = None,
+) -> GroupedPlan:
+    """Return the smallest grouped code that reaches a detection rate, or the best code within ``max_bytes``.
+
+    Codes of up to one bit per feature are considered. ``scoring=None`` is "asymmetric", which always detects more.
+    """
+    n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL // 2)
+    n_entries = check_count(n_entries, "n_entries")
+    scoring = "asymmetric" if scoring is None else check_choice(scoring, "scoring", SCORINGS)
+    check_choice(projection, "projection", PROJECTIONS)
+    rho = check_real(correlation, "correlation", minimum=0, maximum=1)
+    if not 0 < rho < 1:
+        raise ValueError(f"correlation must lie in (0, 1), got {correlation}")
+    level = float(-np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_entries))
+    most = n_features // 8 if max_bytes is None else min(n_features // 8, check_count(max_bytes, "max_bytes"))
+    shape = (rho, n_features, projection, scoring)
+    n_bytes = most
+    if detection is not None:
+        best = _operate(most, level, *shape)[1]
+        if best < detection:
+            raise TargetError(
+                f"detection {detection:g} cannot be reached: {most} bytes, the most considered, reach {best:.4g}; "
+                "lower detection, raise false_alarm, or allow more bytes"
+            )
+        sizes = range(1, most + 1)
+        n_bytes = sizes[bisect_left(sizes, True, key=lambda size: _operate(size, level, *shape)[1] >= detection)]
+    threshold, reached = _operate(n_bytes, level, *shape)
+    return GroupedPlan(
+        n_bytes=n_bytes,
+        scoring=scoring,
+        threshold=threshold if scoring == "asymmetric" else None,
+        radius=threshold / (GROUPS_PER_BYTE * n_bytes) if scoring == "hamming" else None,
+        detection=reached,
+        false_alarm=false_alarm,
+        false_alarm_per_entry=level,
+        correlation=rho,
+        n_features=n_features,
+        n_entries=n_entries,
+        projection=projection,
+    )

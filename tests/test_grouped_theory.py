@@ -1,0 +1,454 @@
+"""Theory of grouped codes: derived values, simulations in plain NumPy with fixed seeds, and bad input."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.integrate import quad
+from simulate import draw_pairs, grouped_signs, observe
+
+from topsign import theory
+from topsign.theory import grouped
+
+pytestmark = pytest.mark.core
+
+LEVEL = 1e-3  # level of each Kolmogorov-Smirnov and chi-squared test
+PAPER = {"correlation": 1 / np.sqrt(1 + 0.15**2 * 8192), "n_features": 8192}
+
+
+def draw_groups(rng, n_trials, n_groups, correlation):
+    """Return kept magnitudes, and the other signal's projections there times the kept signs, (n_trials, n_groups)."""
+    y, noise = rng.standard_normal((2, n_trials, n_groups, 8))
+    z = correlation * y + np.sqrt(1 - correlation**2) * noise
+    kept = np.abs(y).argmax(axis=2, keepdims=True)
+    at, other = np.take_along_axis(y, kept, axis=2)[..., 0], np.take_along_axis(z, kept, axis=2)[..., 0]
+    return np.abs(at), other * np.where(at >= 0, 1, -1)
+
+
+def within_four_errors(values, expected):
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
+    return abs(np.mean(values) - expected) < 4 * error
+
+
+def test_derived_values():
+    """Values of the derivation, by quadrature with 30 digits."""
+    assert_allclose(theory.grouped_mean_magnitude(), 1.78336707788136, rtol=1e-13)
+    assert_allclose(grouped.grouped_selection(1).sum_variance, 2 * (3.45743380177987 - 1.78336707788136**2), rtol=1e-11)
+    expected = {
+        0.05: 0.464442675093328,
+        0.0735: 0.447757603452071,
+        0.1: 0.428980055163212,
+        0.3: 0.290114704363704,
+        0.5: 0.162228682326831,
+        0.8: 0.0229370478151544,
+    }
+    rho = np.array(list(expected))
+    assert_allclose(theory.grouped_expected_hamming(rho), list(expected.values()), rtol=1e-12)
+    assert_allclose(theory.grouped_expected_hamming(-rho), 1 - np.array(list(expected.values())), rtol=1e-12)
+    assert_allclose(theory.grouped_expected_hamming([0, 1, -1]), [0.5, 0, 1])
+    triples = {"uv": [0.3, 0.6, 0.0], "uw": [0.2, 0.1, 0.0], "vw": [0.5, 0.3, 0.0]}
+    assert_allclose(theory.grouped_expected_pair_hamming(**triples), [0.30825216, 0.39971447, 0.5], atol=1e-8)
+    assert_allclose(theory.grouped_energy(0.5), 0.397549766808889, rtol=1e-12)
+    for n_bytes, real_valued, hamming in ((448, 3.921, 3.126), (512, 4.192, 3.342)):
+        n_groups, rho = 2 * n_bytes, PAPER["correlation"]
+        assert_allclose(theory.grouped_d_prime(**PAPER_RHO, n_bytes=n_bytes), real_valued, atol=6e-4)
+        p = theory.grouped_expected_hamming(rho)
+        assert_allclose((0.5 - p) * np.sqrt(4 * n_groups), hamming, atol=6e-4)
+        # The area under the curve is that of normal scores with these d', except for their unequal variances.
+        for scoring, d_prime in (("asymmetric", real_valued), ("hamming", hamming)):
+            curve = theory.roc(**PAPER, scoring=f"grouped_{scoring}", n_bytes=n_bytes)
+            assert_allclose(curve.d_prime, d_prime, atol=0.01)
+
+
+PAPER_RHO = {"correlation": PAPER["correlation"], "n_features": 8192}
+
+
+# Distances
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.4, 0.95])
+def test_the_probability_of_a_mismatch_is_its_integral(rho):
+    kappa = rho / np.sqrt(1 - rho**2)
+    density = [lambda t: 8 * stats.halfnorm.cdf(t) ** 7 * stats.halfnorm.pdf(t)]
+    found = quad(lambda t: stats.norm.sf(kappa * t) * density[0](t), 0, 12, epsabs=1e-13)[0]
+    assert_allclose(theory.grouped_expected_hamming(rho), found, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rho", [-0.3, 0.0, 0.1, 0.6])
+def test_mismatches_are_binomial(rng, rho):
+    n_bytes = 20
+    _, agreeing = draw_groups(rng, 8000, 2 * n_bytes, rho)
+    mismatches = (agreeing < 0).sum(axis=1)
+    mean = theory.grouped_expected_hamming(rho)
+    assert within_four_errors(mismatches / (2 * n_bytes), mean)
+    variance = theory.grouped_hamming_variance(rho, n_bytes=n_bytes)
+    assert within_four_errors((mismatches / (2 * n_bytes) - mean) ** 2, variance)
+    expected = theory.grouped_hamming_pmf(rho, n_bytes=n_bytes) * len(mismatches)
+    observed = np.bincount(mismatches, minlength=2 * n_bytes + 1)
+    usual = expected > 10
+    share = observed[usual].sum() / expected[usual].sum()
+    assert stats.chisquare(observed[usual], share * expected[usual]).pvalue > LEVEL
+    counts = np.arange(2 * n_bytes + 1)
+    below = theory.grouped_hamming_cdf(counts, correlation=rho, n_bytes=n_bytes)
+    assert_allclose(below, np.cumsum(expected) / len(mismatches), rtol=1e-9)
+    assert_allclose(theory.grouped_hamming_sf(counts, correlation=rho, n_bytes=n_bytes), 1 - below, atol=1e-12)
+
+
+def test_theorem_1_given_the_projections_of_the_reference(rng):
+    """Mismatches are Poisson-binomial, with the flip probabilities of the kept magnitudes."""
+    rho = 0.3
+    magnitudes, agreeing = draw_groups(rng, 4000, 40, rho)
+    flips = theory.flip_probability(magnitudes, rho)
+    surprise = (agreeing < 0).sum(axis=1) - flips.sum(axis=1)
+    assert within_four_errors(surprise, 0)
+    assert within_four_errors(surprise**2 - (flips * (1 - flips)).sum(axis=1), 0)
+    assert within_four_errors(flips.mean(axis=1), theory.grouped_expected_hamming(rho))
+
+
+def test_theorem_1_chernoff_bounds_the_exact_binomial_tails():
+    rho, n_bytes = 0.3, 256
+    expected = 512 * float(theory.grouped_expected_hamming(rho))
+    for error in (0.05, 0.2, 0.8):
+        more = theory.grouped_hamming_sf((1 + error) * expected, correlation=rho, n_bytes=n_bytes)
+        fewer = theory.grouped_hamming_cdf((1 - error) * expected, correlation=rho, n_bytes=n_bytes)
+        assert 0 < more <= theory.chernoff_upper(expected, error)
+        assert 0 < fewer <= theory.chernoff_lower(expected, error)
+
+
+def test_theorem_2_has_a_closed_form_bound_on_both_sides():
+    """Jensen's inequality bounds the mean from below, not from above as the paper states; both bounds are close."""
+    rho = np.linspace(0.01, 0.99, 99)
+    kappa = rho / np.sqrt(1 - rho**2)
+    exact = theory.grouped_expected_hamming(rho)
+    assert (stats.norm.sf(kappa * theory.grouped_mean_magnitude()) < exact).all()
+    assert (exact <= theory.expected_hamming_bound(rho, n_bits=1, n_pool=8) + 1e-12).all()
+    assert_allclose(theory.grouped_expected_hamming(np.sqrt(0.5)), 1 / 18, rtol=1e-12)
+    # For weak correlations the distance falls E[T] sqrt(pi / 2) = 2.24 times as fast as that of sign codes.
+    slopes = [
+        (0.5 - float(one(1e-4))) / 1e-4 for one in (theory.grouped_expected_hamming, theory.sign_expected_hamming)
+    ]
+    assert_allclose(slopes[0] / slopes[1], theory.grouped_mean_magnitude() * np.sqrt(np.pi / 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("uv", "uw", "vw"), [(0.3, 0.2, 0.5), (0.7, -0.4, -0.1), (0.0, 0.0, 0.4)])
+def test_theorem_3_for_two_other_signals(rng, uv, uw, vw):
+    chol = np.linalg.cholesky(np.array([[1, uv, uw], [uv, 1, vw], [uw, vw, 1]]))
+    y, z, a = np.einsum("ij,j...->i...", chol, rng.standard_normal((3, 60_000, 8)))
+    kept = np.abs(y).argmax(axis=1, keepdims=True)
+    differ = (np.take_along_axis(z, kept, axis=1) >= 0) != (np.take_along_axis(a, kept, axis=1) >= 0)
+    assert within_four_errors(differ[:, 0], theory.grouped_expected_pair_hamming(uv=uv, uw=uw, vw=vw))
+
+
+def test_correlations_are_the_inverse_of_expected_distances():
+    rho = np.array([-0.9, -0.2, 0.0, 0.01, 0.3, 0.99])
+    found = theory.grouped_correlation_from_hamming(theory.grouped_expected_hamming(rho))
+    assert_allclose(found, rho, rtol=1e-9, atol=1e-12)
+
+
+def test_nibbles_of_white_signals_are_uniform_so_entropy_coding_gains_nothing(rng):
+    y = rng.standard_normal((100_000, 8))
+    kept = np.abs(y).argmax(axis=1)
+    nibbles = kept + 8 * (y[np.arange(len(y)), kept] >= 0)
+    assert stats.chisquare(np.bincount(nibbles, minlength=16)).pvalue > LEVEL
+
+
+# Scores
+
+
+@pytest.mark.parametrize(("n_pool", "tolerance"), [(256, 0.002), (1024, 0.002), (1536, 0.004), (2048, 0.004)])
+def test_captured_energy_of_white_signals(rng, n_pool, tolerance):
+    """Squared cosines of signals and their codes; the theory is the limit of long signals, here of 1,024 features."""
+    n, n_signals = 1024, 200
+    signals = rng.standard_normal((n_signals, n))
+    codes = np.zeros((n_signals, n))
+    for start in range(0, n_pool, n):
+        rows = np.linalg.qr(rng.standard_normal((n, n)))[0][: min(n, n_pool - start)]
+        codes += grouped_signs(signals @ rows.T) @ rows
+    cosines = (codes * signals).sum(axis=1) / np.linalg.norm(codes, axis=1) / np.linalg.norm(signals, axis=1)
+    expected = float(theory.grouped_energy(n_pool / 2 / n))
+    error = np.std(cosines**2, ddof=1) / np.sqrt(n_signals)
+    assert abs(np.mean(cosines**2) - expected) < 4 * error + tolerance
+
+
+def test_groups_capture_more_than_the_global_choice():
+    """At half a bit per dimension more than the paper's code by its entropy, and from 0.24 to 0.64 by stored bytes."""
+    assert_allclose(theory.grouped_energy([0.25, 0.4, 0.5]), [0.1988, 0.3180, 0.3975], atol=5e-5)
+    assert_allclose(theory.captured_energy([0.25, 0.4, 0.5]), [0.2106, 0.3172, 0.3827], atol=5e-5)
+    assert (theory.grouped_energy([0.4, 0.5]) > theory.captured_energy([0.4, 0.5])).all()
+    for n_bits in (64, 200, 224, 256, 512, 832, 864, 1024):
+        stored = 8 * theory.sizes.compact_bytes(n_bits, 8192) / 8192
+        more = theory.grouped_energy(stored) > theory.captured_energy(n_bits=n_bits, n_pool=8192)
+        assert more == (0.24 < stored < 0.64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pool", "n_features", "n_pool"),
+    [("hadamard", 256, 128), ("hadamard", 256, 256), ("hadamard", 256, 512), ("gaussian", 128, 256)],
+)
+def test_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_pool):
+    mismatches, scores = observe(*draw_pairs(rng, 3000, n_features, 0.0), pool=pool, n_pool=n_pool)
+    shape = {"n_bytes": n_pool // 16, "n_features": n_features, "projection": pool}
+    assert stats.kstest(theory.grouped_match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
+    below, upto = (theory.grouped_match_pvalue(mismatches - one, **shape) for one in (1, 0))
+    below = np.where(mismatches == 0, 0.0, below)
+    assert stats.kstest(below + rng.random(len(below)) * (upto - below), "uniform").pvalue > LEVEL
+
+
+@pytest.mark.parametrize(("n_bytes", "n_features"), [(4, 64), (8, 200), (448, 8192)])
+def test_scores_of_impostors_are_scaled_sample_correlations(n_bytes, n_features):
+    """Exact for one orthonormal block: the code is a vector of norm sqrt(n_groups)."""
+    cosines = np.array([-0.2, 0.0, 0.02, 0.2])
+    scale = np.sqrt(n_features / (2 * n_bytes)) / theory.grouped_mean_magnitude()
+    shape = {"n_bytes": n_bytes, "n_features": n_features, "scoring": "asymmetric"}
+    deviates = cosines * np.sqrt((n_features - 1) / (1 - cosines**2))
+    assert_allclose(
+        theory.grouped_match_log10_pvalue(scale * cosines, **shape),
+        np.log10(stats.t.sf(deviates, n_features - 1)),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    assert np.isneginf(theory.grouped_match_log10_pvalue(1.001 * scale, **shape))
+
+
+def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
+    """Exact given the norm of the code: blocks add vectors that are independent orthogonally to the signal."""
+    n, n_bytes, n_draws = 256, 32, 40_000
+    squares, sums = np.zeros(n_draws), np.zeros(n_draws)
+    for _ in range(2):
+        y = rng.standard_normal((n_draws, n))
+        kept = np.sqrt(n) * (np.abs(y).reshape(n_draws, 32, 8).max(axis=2).sum(axis=1) / np.linalg.norm(y, axis=1))
+        rest = 32 - kept**2 / n
+        normal, others = rng.standard_normal(n_draws), rng.chisquare(n - 2, n_draws)
+        squares += rest + 2 * np.sqrt(squares * rest) * normal / np.sqrt(normal**2 + others)
+        sums += kept
+    scale = np.sqrt(sums**2 + n * squares) / (64 * theory.grouped_mean_magnitude())
+    assert_allclose(
+        theory.grouped_score_moments(0.0, n_bytes=n_bytes, n_features=n)[1], np.sqrt((scale**2).mean() / n), rtol=1e-3
+    )
+    for deviations, error in ((1, 0.003), (3, 0.008), (4, 0.03), (5, 0.09)):
+        score = deviations * np.sqrt((scale**2).mean() / n)
+        ratio = score / scale
+        exact = stats.t.sf(ratio * np.sqrt((n - 1) / (1 - ratio**2)), n - 1).mean()
+        found = theory.grouped_match_pvalue(score, n_bytes=n_bytes, n_features=n, scoring="asymmetric")
+        assert -0.004 < found / exact - 1 < error
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.2, -0.5, 0.9])
+@pytest.mark.parametrize(
+    ("pool", "n_features", "n_pool"),
+    [("hadamard", 256, 128), ("hadamard", 256, 256), ("hadamard", 256, 512), ("gaussian", 128, 256)],
+)
+def test_scores_have_the_exact_mean_and_deviation(rng, pool, n_features, n_pool, rho):
+    n_pairs = 1600 if pool == "gaussian" else 4000
+    _, scores = observe(*draw_pairs(rng, n_pairs, n_features, rho), pool=pool, n_pool=n_pool)
+    mean, deviation = theory.grouped_score_moments(rho, n_bytes=n_pool // 16, n_features=n_features, projection=pool)
+    error = deviation / np.sqrt(n_pairs) + 2.5e-4 * abs(rho)  # the simulated scale has a standard error of 0.04%
+    assert abs(scores.mean() - mean) < 4 * error
+    assert abs(((scores - mean) ** 2).mean() / deviation**2 - 1) < 4 * np.sqrt(2.2 / n_pairs) + 1e-3
+
+
+def test_the_moments_of_identical_signals():
+    """The score is the cosine of the signal and its code over its mean, which varies because magnitudes do."""
+    mean, deviation = theory.grouped_score_moments([1.0, -1.0], n_bytes=16, n_features=256)
+    assert_allclose(mean, [1 + 1 / 1024, -1 - 1 / 1024], rtol=1e-5)
+    assert (deviation > 0).all()
+
+
+def test_d_prime_is_the_square_root_of_the_captured_energy():
+    for n_bytes in (64, 448, 512):
+        simple = np.sqrt(8192) * 0.0735 * np.sqrt(theory.grouped_energy(8 * n_bytes / 8192))
+        assert_allclose(theory.grouped_d_prime(0.0735, n_bytes=n_bytes, n_features=8192), simple, rtol=3 / 8192)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pool", "n_features", "n_pool"), [("hadamard", 256, 256), ("gaussian", 256, 256)])
+@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
+def test_detection_rates_agree_with_simulation(rng, pool, n_features, n_pool, scoring):
+    n_pairs, rho, n_bytes = 2000, 0.25, n_pool // 16
+    mismatches, scores = observe(*draw_pairs(rng, n_pairs, n_features, rho), pool=pool, n_pool=n_pool)
+    shape = {"n_bytes": n_bytes, "n_features": n_features, "projection": pool, "scoring": scoring}
+    p_values = theory.grouped_match_pvalue(scores if scoring == "asymmetric" else mismatches, **shape)
+    for level in (0.1, 0.01):
+        expected = float(theory.grouped_detection(correlation=rho, false_alarm=level, **shape))
+        assert abs(np.mean(p_values <= level) - expected) < 4 * np.sqrt(expected * (1 - expected) / n_pairs)
+        curve = theory.roc(
+            correlation=rho, n_features=n_features, n_bytes=n_bytes, projection=pool, scoring=f"grouped_{scoring}"
+        )
+        if scoring == "asymmetric":
+            assert_allclose(curve.detection_at(level), expected, rtol=1e-6)
+        else:
+            assert expected <= curve.detection_at(level)  # whose test is randomised, and uses the level fully
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pool", "population"), [("gaussian", False), ("hadamard", True)])
+@pytest.mark.parametrize("rho", [0.05, 0.5, -0.3])
+def test_intervals_cover(rng, pool, population, rho):
+    n_pairs, n = 1500, 256
+    references, signals = draw_pairs(rng, n_pairs, n, rho)
+    if not population:
+        units = references / np.linalg.norm(references, axis=1, keepdims=True)
+        noise = signals - (signals * units).sum(axis=1, keepdims=True) * units
+        signals = rho * units + np.sqrt(1 - rho**2) * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    mismatches, scores = observe(references, signals, pool=pool, n_pool=n)
+    error = np.sqrt(0.1 * 0.9 / n_pairs)
+    for scoring, observed in (("hamming", mismatches), ("asymmetric", scores)):
+        low, high = theory.grouped_correlation_interval(observed, n_bytes=16, confidence=0.9, scoring=scoring).T
+        coverage = np.mean((low <= rho) & (rho <= high))
+        assert coverage > 0.9 - 4 * error, scoring
+        if scoring == "asymmetric" and not population:  # over orthonormal pools the true variance is smaller
+            assert coverage < 0.9 + 4 * error
+
+
+# Two grouped codes
+
+
+@pytest.mark.parametrize("rho", [-0.4, 0.1, 0.5, 0.95])
+def test_expected_agreement(rng, rho):
+    y, noise = rng.standard_normal((2, 200_000, 8))
+    products = grouped_signs(y) * grouped_signs(rho * y + np.sqrt(1 - rho**2) * noise)
+    agreement = products.sum(axis=1)
+    assert within_four_errors(agreement, theory.grouped_expected_agreement(rho))
+    equal, different = grouped.agreement_probabilities(rho)
+    assert within_four_errors(agreement == 1, equal)
+    assert within_four_errors(agreement == -1, different)
+
+
+def test_expected_agreement_at_its_limits():
+    assert_allclose(grouped.agreement_probabilities(0.0), [1 / 16, 1 / 16], rtol=1e-7)
+    assert_allclose(theory.grouped_expected_agreement([1.0, -1.0, 0.0]), [1, -1, 0], atol=1e-12)
+    assert_allclose(theory.grouped_expected_agreement(1e-3) / 1e-3, theory.grouped_energy(0.5), rtol=1e-4)
+    for rho in (0.03, 0.61, 0.999):
+        equal, different = grouped.agreement_probabilities(rho)
+        assert_allclose(theory.grouped_expected_agreement(rho), equal - different, atol=1e-9)
+
+
+def test_correlations_are_the_inverse_of_expected_agreements():
+    rho = np.array([-0.7, 0.0, 1e-3, 0.1, 0.5, 0.99, 1.0])
+    found = theory.grouped_correlation_from_agreement(theory.grouped_expected_agreement(rho))
+    assert_allclose(found, rho, atol=1e-6)
+
+
+def test_the_agreement_of_impostors(rng):
+    """Every group is +1 or -1 with probability 1/16 each: an exact convolution, and codes of independent signals."""
+    n_bytes = 8
+    pmf = np.ones(1)
+    for _ in range(2 * n_bytes):
+        pmf = np.convolve(pmf, [1 / 16, 14 / 16, 1 / 16])
+    tails = pmf[::-1].cumsum()[::-1]
+    found = theory.grouped_agreement_pvalue(np.arange(-16, 17), n_bytes=n_bytes)
+    assert_allclose(found, tails, rtol=1e-9)
+    logs = theory.grouped_agreement_log10_pvalue([0, 500, 1023, 1024, 1025], n_bytes=512)
+    assert_allclose(logs[3], -1024 * np.log10(16), rtol=1e-12)
+    assert_allclose(logs[2], -1024 * np.log10(16) + np.log10(1 + 1024 * 14), rtol=1e-12)  # one group has no agreement
+    assert logs[4] == -np.inf
+    assert (np.diff(logs) < 0).all()
+    y, z = rng.standard_normal((2, 50_000, 128))
+    agreement = (grouped_signs(y) * grouped_signs(z)).sum(axis=1).astype(int)
+    common = np.abs(grouped_signs(y) * grouped_signs(z)).sum(axis=1)
+    assert within_four_errors(common, 16 / 8)
+    observed = np.bincount(agreement + 16, minlength=33)
+    usual = pmf * len(y) > 10
+    assert stats.chisquare(observed[usual], pmf[usual] / pmf[usual].sum() * observed[usual].sum()).pvalue > LEVEL
+
+
+# Planning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rho", "detection", "false_alarm", "n_features", "pool", "scoring"),
+    [
+        (0.3, 0.9, 0.05, 256, "hadamard", None),
+        (0.3, 0.8, 0.05, 256, "gaussian", None),
+        (0.4, 0.95, 0.02, 300, "hadamard", "hamming"),
+        (0.5, 0.95, 0.01, 200, "hadamard", None),
+    ],
+)
+def test_plans_reach_their_targets(rng, rho, detection, false_alarm, n_features, pool, scoring):
+    target = {"correlation": rho, "false_alarm": false_alarm, "n_features": n_features, "projection": pool}
+    plan = theory.plan(**target, detection=detection, scoring=scoring, family="grouped")
+    assert plan.detection >= detection
+    n_pairs = 1000 if pool == "gaussian" else 3000
+    shares = []
+    for correlation, seed in ((rho, 0), (0.0, 10**6)):
+        pairs = draw_pairs(rng, n_pairs, n_features, correlation)
+        mismatches, scores = observe(*pairs, seed=seed, pool=pool, n_pool=plan.n_pool)
+        kept = plan.n_pool // 8
+        accepted = scores >= plan.threshold if plan.radius is None else mismatches <= plan.radius * kept + 1e-9
+        shares.append(accepted.mean())
+    found, alarmed = shares
+    assert abs(found - plan.detection) < 4 * np.sqrt(plan.detection * (1 - plan.detection) / n_pairs)
+    assert alarmed < false_alarm + 4 * np.sqrt(false_alarm * (1 - false_alarm) / n_pairs)
+
+
+def test_a_smaller_code_would_not_do():
+    target = {"correlation": 0.1, "detection": 0.9, "false_alarm": 1e-3, "n_features": 8192, "family": "grouped"}
+    best = theory.plan(**target)
+    assert best.bytes_per_entry == best.n_bytes
+    with pytest.raises(theory.TargetError, match=f"cannot be reached: {best.n_bytes - 1} bytes, the most considered"):
+        theory.plan(**target, max_bytes=best.n_bytes - 1)
+    within = theory.plan(**(target | {"detection": None}), max_bytes=best.n_bytes)
+    assert within.n_bytes == best.n_bytes
+    assert within.detection == best.detection >= 0.9
+    rate = theory.grouped_detection(
+        best.n_bytes, correlation=0.1, false_alarm=best.false_alarm_per_entry, n_features=8192
+    )
+    assert rate == best.detection
+
+
+def test_a_plan_is_readable():
+    target = {"correlation": 0.3, "detection": 0.9, "false_alarm": 1e-3, "n_features": 1024, "n_entries": 1000}
+    plan = theory.plan(**target, family="grouped")
+    lines = dict(plan.lines())
+    assert lines["n_bytes"] == f"{plan.n_bytes}"
+    assert lines["n_pool"] == f"{16 * plan.n_bytes:,} (hadamard)"
+    assert lines["accept when"].startswith("estimated correlation at least 0.")
+    assert json.loads(json.dumps(plan.as_dict()))["n_bytes"] == plan.n_bytes
+    assert 1 - (1 - plan.false_alarm_per_entry) ** 1000 == pytest.approx(1e-3)
+    by_count = dict(theory.plan(**target, family="grouped", scoring="hamming").lines())
+    assert re.search(r"at most \d+ of \d+ signs differ", by_count["accept when"])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: theory.grouped_hamming_variance(0.5, n_bytes=0), "n_bytes must be in [1, 1048576], got 0"),
+        (lambda: theory.grouped_expected_hamming(1.5), "correlation must lie in [-1, 1], got 1.5"),
+        (lambda: theory.grouped_correlation_from_hamming(7), "hamming must be fractions in [0, 1]"),
+        (lambda: theory.grouped_correlation_from_agreement(7), "agreement must be fractions in [-1, 1]"),
+        (lambda: theory.grouped_energy(-1), "rate must be finite and not negative"),
+        (lambda: theory.grouped_correlation_interval(41, n_bytes=20), "mismatches must be integers in [0, 40], got 41"),
+        (
+            lambda: theory.grouped_match_pvalue(1, n_bytes=8, n_features=64, projection="fourier"),
+            "projection must be one of 'hadamard'",
+        ),
+        (
+            lambda: theory.grouped_match_pvalue(1, n_bytes=8, n_features=64, scoring="cosine"),
+            "scoring must be one of 'hamming', 'asymmetric', got 'cosine'",
+        ),
+        (
+            lambda: theory.grouped_detection(8, correlation=1.0, false_alarm=0.1, n_features=64),
+            "correlation must lie in [0, 1), got 1.0",
+        ),
+        (
+            lambda: theory.roc(correlation=0.1, n_features=64, n_bits=8, scoring="grouped_hamming"),
+            'scoring="grouped_hamming" needs n_bytes, and neither n_bits nor n_pool',
+        ),
+        (
+            lambda: theory.roc(correlation=0.1, n_features=64, n_bytes=8, n_bits=8, scoring="sign_hamming"),
+            'n_bits must be given for scoring="sign_hamming", and n_bytes only for grouped codes',
+        ),
+        (
+            lambda: theory.plan(correlation=0.0, detection=0.5, false_alarm=0.1, n_features=64, family="grouped"),
+            "correlation must lie in (0, 1), got 0.0",
+        ),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        call()
