@@ -41,12 +41,18 @@ def test_numbers_are_those_of_the_theory():
     assert numbers["expected_hamming"] == ts.theory.expected_hamming(0.2, **shape)
     assert numbers["d_prime"] == ts.theory.roc(**same, **shape, scoring="asymmetric").d_prime
     assert numbers["detection"] == ts.theory.detection_at(**same, **shape, false_alarm=1e-3, n_entries=100)
-    assert numbers["code_bytes"] == ts.kernels.Layout("compact", **shape).code_bytes
-    adaptive, _, trellis, limit = found["bytes"]
+    assert numbers["code_bytes"] == ts.kernels.Layout(**shape).code_bytes
+    adaptive, _, grouped, trellis, limit = found["bytes"]
     assert all(np.diff(adaptive["x"]) > 0)
     assert all(np.array(adaptive["y"]) < limit["y"])  # no code exceeds the limit
     assert all(np.array(trellis["y"]) < limit["y"])
-    rate = ts.theory.trellis_detection(numbers["code_bytes"], **same, false_alarm=numbers["false_alarm_per_entry"])
+    assert all(np.array(grouped["y"]) < trellis["y"])
+    level = numbers["false_alarm_per_entry"]
+    rate = ts.theory.grouped_detection(numbers["code_bytes"], **same, false_alarm=level)
+    assert numbers["detection_grouped"] == rate
+    curve = ts.theory.roc(**same, n_bytes=numbers["code_bytes"], scoring="grouped_asymmetric")
+    assert numbers["d_prime_grouped"] == curve.d_prime
+    rate = ts.theory.trellis_detection(numbers["code_bytes"], **same, false_alarm=level)
     assert numbers["detection_trellis"] == rate
     curve = ts.theory.roc(**same, **shape, scoring="hamming")
     line = found["roc"][1]
@@ -58,6 +64,10 @@ def test_a_plan_comes_with_its_commands():
     expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024)
     assert f"--bits {expected.n_bits} --pool {expected.n_pool}" in plan["commands"][0]
     assert plan["lines"] == expected.lines()
+    grouped = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, family="grouped"))
+    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024, family="grouped")
+    assert f"--family grouped --bytes {expected.n_bytes}" in grouped["commands"][0]
+    assert grouped["commands"][1].endswith("--scoring asymmetric")
     trellis = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, family="trellis"))
     expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024, family="trellis")
     assert f"--family trellis --bytes {expected.n_bytes} " in trellis["commands"][0]
@@ -70,7 +80,7 @@ def test_a_plan_comes_with_its_commands():
     ("query", "message"),
     [
         ("n_bits=ten", "n_bits must be a number, got 'ten'"),
-        ("family=universal", "family must be one of 'adaptive', 'trellis', got 'universal'"),
+        ("family=universal", "family must be one of 'adaptive', 'grouped', 'trellis', got 'universal'"),
         ("n_bits=600&n_pool=512", "n_bits must lie in"),
         ("n_bitss=8", "unknown values n_bitss"),
         ("correlation=0", "correlation must be above 0"),
@@ -97,9 +107,7 @@ def test_entries_and_their_neighbors(client, index):
     assert sum(histogram["counts"]) == 300
     # Nearly all scores are those of impostors, so the null expects nearly all entries within the histogram.
     assert 250 < sum(histogram["expected"]) <= 300
-    tails = ts.theory.match_pvalue(
-        histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric", norms=True
-    )
+    tails = ts.theory.match_pvalue(histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric")
     assert_allclose(
         histogram["expected"], -300 * np.diff(tails), atol=0.02
     )  # interpolation error of the tabulated distribution
@@ -134,15 +142,16 @@ def test_regions_are_searched_on_request(rng):
     assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
-def test_a_sign_index_too(rng):
+@pytest.mark.parametrize("constructor", [ts.SignIndex, ts.GroupedIndex])
+def test_other_families_too(rng, constructor):
     signals = rng.standard_normal((50, 64)).astype(np.float32)
-    made = ts.SignIndex(n_features=64, random_state=7)
+    made = constructor(n_features=64, n_bytes=8, random_state=7)
     made.add(signals)
     client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
     assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
 
 
-@pytest.mark.parametrize("options", [{"n_local": 2}, {"basis": "hadamard", "center": False}])
+@pytest.mark.parametrize("options", [{}, {"basis": "hadamard", "center": False}])
 @pytest.mark.filterwarnings("ignore:axes of 16 features")
 def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
     signals = rng.standard_normal((300, 16)).astype(np.float32)
@@ -158,9 +167,8 @@ def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
             client.post("/secret/api/search", content=str(signals[7].tolist()).encode()).json()["neighbors"],
         ):
             assert found[0]["id"] == 7
-            assert (found[0]["p_value"] is None) == (
-                "n_local" in options
-            )  # with learned axes there is no null distribution without calibration
+            # With learned axes there is no null distribution without calibration.
+            assert (found[0]["p_value"] is None) == (options == {})
 
 
 def test_text_ids(rng):

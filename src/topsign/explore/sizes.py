@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,14 +14,13 @@ from scipy.stats import norm
 from .. import theory
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_pool, check_real
-from ..kernels import LAYOUTS, Layout
+from ..theory.sizes import compact_bytes
 
 Curves = list[dict[str, Any]]
 
 FALSE_ALARMS = np.geomspace(1e-9, 0.5, 28)
 CORRELATIONS = np.linspace(0, 1, 41)
 N_SIZES = 15  # points of the curve of detection rate against bytes
-FAMILIES = ("adaptive", "trellis")
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class CodeSizes:
     n_entries: int = 1
     false_alarm: float = 1e-3
     detection: float = 0.9
-    layout: str = "compact"
-    family: Literal["adaptive", "trellis"] = "adaptive"  # of the plan; the charts show all families
+    family: Literal["adaptive", "grouped", "trellis"] = "adaptive"  # of the plan; the charts show all families
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> CodeSizes:
@@ -59,8 +57,7 @@ class CodeSizes:
         check_count(self.n_pool, "n_pool", maximum=2**20)
         check_count(self.n_entries, "n_entries", maximum=2**53)
         check_false_alarm(self.false_alarm)
-        check_choice(self.layout, "layout", LAYOUTS)
-        check_choice(self.family, "family", FAMILIES)
+        check_choice(self.family, "family", theory.PLANNED_FAMILIES)
         if not check_real(self.correlation, "correlation", minimum=0, maximum=0.99) > 0:
             raise ValueError("correlation must be above 0")
         if not 0 < check_real(self.detection, "detection", minimum=0, maximum=1) < 1:
@@ -69,7 +66,7 @@ class CodeSizes:
 
     @property
     def code_bytes(self) -> int:
-        return Layout(self.layout, self.n_bits, self.n_pool).code_bytes
+        return compact_bytes(self.n_bits, self.n_pool)
 
     @property
     def per_entry(self) -> float:
@@ -80,11 +77,12 @@ class CodeSizes:
 @lru_cache(maxsize=64)
 def describe(choice: CodeSizes) -> dict[str, Any]:
     """Return numbers and curves for these sizes as JSON values."""
-    adaptive = _curve(choice, "asymmetric", choice.n_bits, choice.n_pool)
-    hamming = _curve(choice, "hamming", choice.n_bits, choice.n_pool)
-    signs = _curve(choice, "sign_asymmetric", 8 * choice.code_bytes)
-    whole = theory.roc(correlation=choice.correlation, n_features=choice.n_features, scoring="uncompressed")
-    shape = {"n_bits": choice.n_bits, "n_pool": choice.n_pool}
+    shape: dict[str, Any] = {"n_bits": choice.n_bits, "n_pool": choice.n_pool}
+    curve = partial(theory.roc, correlation=choice.correlation, n_features=choice.n_features)
+    adaptive, hamming = (curve(**shape, scoring=scoring) for scoring in ("asymmetric", "hamming"))
+    signs = curve(n_bits=8 * choice.code_bytes, scoring="sign_asymmetric")
+    grouped = curve(n_bytes=choice.code_bytes, scoring="grouped_asymmetric")
+    whole = curve(scoring="uncompressed")
     limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
     threshold = float(-ndtri(choice.per_entry))
     return {
@@ -95,9 +93,11 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
             "expected_hamming": float(theory.expected_hamming(choice.correlation, **shape)),
             "d_prime": adaptive.d_prime,
             "d_prime_signs": signs.d_prime,
+            "d_prime_grouped": grouped.d_prime,
             "d_prime_uncompressed": whole.d_prime,
             "detection": _detection(choice, choice.n_bits, choice.n_pool),
             "detection_signs": _detection(choice, 8 * choice.code_bytes, 8 * choice.code_bytes),
+            "detection_grouped": float(_grouped(choice, choice.code_bytes)),
             "detection_trellis": float(_trellis(choice, choice.code_bytes, choice.per_entry)),
             "false_alarm_per_entry": choice.per_entry,
         },
@@ -105,6 +105,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
             _roc_line("adaptive, real query", adaptive),
             _roc_line("adaptive, Hamming", hamming),
             _roc_line("sign codes", signs),
+            _roc_line("grouped codes", grouped),
             _line("trellis codes", FALSE_ALARMS, _trellis(choice, choice.code_bytes, FALSE_ALARMS)),
             _line("Shannon limit", FALSE_ALARMS, limit),
             _roc_line("uncompressed", whole),
@@ -114,6 +115,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
         "distance": [
             _line("adaptive", CORRELATIONS, theory.expected_hamming(CORRELATIONS, **shape)),
             _line("sign codes", CORRELATIONS, theory.sign_expected_hamming(CORRELATIONS)),
+            _line("grouped codes", CORRELATIONS, theory.grouped_expected_hamming(CORRELATIONS)),
         ],
     }
 
@@ -134,18 +136,15 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
         return {"reached": False, "message": str(error), "lines": [], "commands": []}
     search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g}"
     if isinstance(plan, theory.TrellisPlan):
-        size = f"--family trellis --bytes {plan.n_bytes} --projection hadamard --no-center"
+        size = f"--bytes {plan.n_bytes} --projection hadamard --no-center"
+    elif isinstance(plan, theory.GroupedPlan):
+        size = f"--bytes {plan.n_bytes}"
     else:
-        size = f"--bits {plan.n_bits} --pool {plan.n_pool} --no-norms"
+        size = f"--bits {plan.n_bits} --pool {plan.n_pool}"
+    if not isinstance(plan, theory.TrellisPlan):
         search += f" --scoring {plan.scoring}"
-    build = f"topsign build signals.npy -o index.topsign {size}"
+    build = f"topsign build signals.npy -o index.topsign --family {plan.family} {size}"
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
-
-
-def _curve(choice: CodeSizes, scoring: str, n_bits: int, n_pool: int | None = None) -> theory.RocCurve:
-    return theory.roc(
-        correlation=choice.correlation, n_features=choice.n_features, n_bits=n_bits, n_pool=n_pool, scoring=scoring
-    )
 
 
 def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
@@ -162,11 +161,12 @@ def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
 def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     """Return detection rates at the requested false-alarm rate for smaller and larger codes."""
     sizes = list(_sizes(choice))
-    widths = [Layout(choice.layout, n_bits, choice.n_pool).code_bytes for n_bits in sizes]
+    widths = [compact_bytes(n_bits, choice.n_pool) for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
     return [
         _line("adaptive, real query", widths, [_detection(choice, n_bits, choice.n_pool) for n_bits in sizes]),
         _line("sign codes", widths, [_detection(choice, 8 * width, 8 * width) for width in widths]),
+        _line("grouped codes", widths, _grouped(choice, widths)),
         _line("trellis codes", widths, _trellis(choice, widths, choice.per_entry)),
         _line("Shannon limit", widths, limits),
     ]
@@ -175,6 +175,13 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
 def _sizes(choice: CodeSizes) -> Iterator[int]:
     low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
     yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
+
+
+def _grouped(choice: CodeSizes, n_bytes: Any) -> Float64:
+    """Return the detection rate of grouped codes at the requested false-alarm rate."""
+    return theory.grouped_detection(
+        n_bytes, correlation=choice.correlation, false_alarm=choice.per_entry, n_features=choice.n_features
+    )
 
 
 def _trellis(choice: CodeSizes, n_bytes: Any, false_alarms: Any) -> Float64:

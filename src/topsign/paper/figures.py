@@ -39,6 +39,8 @@ STYLES: dict[str, Style] = {
     "adaptive, Hadamard": {"color": GREEN, "linestyle": "-.", "marker": "^"},
     f"sign, {STORAGE}, Hadamard, real query": {"color": ORANGE, "linestyle": (0, (1, 2)), "marker": "D"},
     "adaptive, Hadamard, real query": {"color": GOLD, "linestyle": (0, (8, 2)), "marker": "v"},
+    "grouped, Hadamard": {"color": GREEN, "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "<"},
+    "grouped, Hadamard, real query": {"color": INK, "linestyle": "-", "marker": "*"},
 }
 LEGEND_LINES = 4
 """Maximum number of lines in a legend with one column; longer legends have two columns."""
@@ -114,6 +116,15 @@ def draw_table(found: Table) -> dict[str, Figure]:
     axes.plot(
         [], [], color=GREY, linestyle="", marker="o", markersize=9, fillstyle="none", label="printed in the paper"
     )
+    cells = found.of("grouped, Hadamard pool, real inputs").cells
+    axes.errorbar(
+        [one.storage for one in cells],
+        [one.lost for one in cells],
+        [2 * one.standard_error for one in cells],
+        color=INK,
+        marker="*",
+        label="grouped, real inputs (beyond the paper)",
+    )
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=0.5)
     ticks = [0, 0.25, 0.5, 1, 2, 5, 10, 20]
@@ -134,7 +145,7 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
     for name, shown, scale, title in (
         ("roc", papers, "linear", "The paper's detectors"),
         ("roc-log", papers, "log", "The paper's detectors, rare false alarms"),
-        ("roc-library", own, "log", f"The library's own, {STORAGE} bits"),
+        ("roc-library", own, "log", f"Beyond the paper, at most {STORAGE} bits"),
     ):
         panels[name], axes = _panel("false-alarm rate Pfa", "detection rate Pd", height=5.6)
         for one in shown:
@@ -152,7 +163,8 @@ def draw_energy(found: Energy) -> dict[str, Figure]:
     figure, axes = _panel("bits per dimension", "fraction of the energy captured")
     lines: list[tuple[str, Any, Style]] = [
         ("Shannon's limit", found.shannon, {"color": GREY, "linestyle": (0, (1, 1.2))}),
-        ("adaptive codes (one level)", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
+        ("adaptive codes (entropy)", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
+        ("grouped codes", found.grouped, {"color": INK, "linestyle": (0, (8, 2))}),
         ("ideal 1-bit vector quantiser on a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
         ("signs of a subspace", found.signs, {"color": ORANGE, "linestyle": "--"}),
     ]

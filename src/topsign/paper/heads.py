@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 from .._lazy import lazy
 from ..projections import make_projection
-from .measuring import Advance, kept_signs, unwatched
+from .measuring import Advance, grouped_signs, kept_signs, unwatched
 
 N_POOL = 1024
 
 STORAGE = {32: 233, 64: 405, 128: 679, 256: 1081}
 """Bits kept out of 1024, and ``n_bits + log2 C(1024, n_bits)`` in whole bits; the paper's values are in ``printed``."""
+
+GROUPED_BYTES = {kept: bits // 8 for kept, bits in STORAGE.items()}
+"""Bytes of grouped codes that take no more storage than adaptive codes of so many bits."""
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Candidate steps of the universal embedding for unit-norm signals; the paper's step of 180 is for another scale."""
@@ -98,19 +101,40 @@ def adaptive_losses(
         else:
             pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, random_state=seed)
             projected, references = pool.apply(head.features), pool.apply(head.weights)
-        codes = [kept_signs(references, n_bits) for n_bits in STORAGE]
-        # An estimated logit is the product with the code times |w|**2 / (sum of the kept |projections|).
-        norms = (head.weights.astype(np.float64) ** 2).sum(axis=1)
-        scaled = [
-            one * (norms / np.abs(references * one).sum(axis=1))[:, np.newaxis].astype(np.float32) for one in codes
-        ]
-        agreements, logits = _signs(projected >= 0) @ np.vstack(codes).T, projected @ np.vstack(scaled).T
-        for i, n_bits in enumerate(STORAGE):
-            classes = slice(i * len(references), (i + 1) * len(references))
-            yield "adaptive, hamming", n_bits, agreements[:, classes].argmax(axis=1)
-            yield "adaptive, asymmetric", n_bits, logits[:, classes].argmax(axis=1)
+        for n_bits in STORAGE:
+            yield from _both_scorings("adaptive", n_bits, head, projected, references, kept_signs(references, n_bits))
 
     return _losses(head, seeds, predictions, advance)
+
+
+def grouped_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
+    """Measure the loss of heads of grouped codes with both scorings, on Hadamard pools of 16 projections per byte."""
+
+    def predictions(seed: int) -> Predictions:
+        n_features, n_pool = head.weights.shape[1], 16 * max(GROUPED_BYTES.values())
+        pool = make_projection("hadamard", n_features=n_features, n_pool=n_pool, random_state=seed)
+        projected, references = pool.apply(head.features), pool.apply(head.weights)
+        for n_bytes in GROUPED_BYTES.values():
+            inputs, weights = projected[:, : 16 * n_bytes], references[:, : 16 * n_bytes]
+            yield from _both_scorings("grouped", 2 * n_bytes, head, inputs, weights, grouped_signs(weights))
+
+    return _losses(head, seeds, predictions, advance)
+
+
+def _both_scorings(
+    method: str,
+    n_kept: int,
+    head: TrainedHead,
+    projected: npt.NDArray[np.float32],
+    references: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.float32],
+) -> Predictions:
+    """Yield classes by agreements of signs, and by estimated logits, from codes as rows of +1, -1 and 0."""
+    yield f"{method}, hamming", n_kept, (_signs(projected >= 0) @ codes.T).argmax(axis=1)
+    # An estimated logit is the product with the code times |w|**2 / (sum of the kept |projections|).
+    squares = (head.weights.astype(np.float64) ** 2).sum(axis=1)
+    scales = (squares / np.abs(references * codes).sum(axis=1)).astype(np.float32)
+    yield f"{method}, asymmetric", n_kept, (projected @ codes.T * scales).argmax(axis=1)
 
 
 def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:

@@ -53,6 +53,11 @@ def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[n
     return signs
 
 
+def grouped_signs(projected: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return grouped codes as rows of +1, -1 and 0; the number of projections is a multiple of eight."""
+    return kept_signs(projected.reshape(-1, 8), 1).reshape(projected.shape)
+
+
 def check_draws(n_draws: object, name: str = "n_draws") -> int:
     """Return the number of draws; raise ValueError below two, because a standard error needs at least two."""
     return check_count(n_draws, name, minimum=2)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .. import theory
 from .._arrays import Float64
 from .._checks import check_count
-from ..families import AdaptiveCodes, AdaptiveRecipe
+from ..families import AdaptiveCodes, AdaptiveRecipe, GroupedCodes, GroupedRecipe
 from ..projections import Projection, make_projection
 from ..theory import RocCurve
 from . import printed
@@ -29,6 +29,8 @@ CORRELATION = float(1 / np.hypot(1, NOISE * np.sqrt(N_FEATURES)))
 
 STORAGE = int(theory.storage_bits(n_bits=N_BITS, n_pool=N_POOL))
 AUTHORS_STORAGE = printed.DEMO_STORAGE_BITS
+GROUPED_BYTES = STORAGE // 8
+"""Bytes of grouped codes that take no more storage than the adaptive codes."""
 
 LEVELS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
 """False-alarm rates at which the detection rate is measured with its standard error."""
@@ -44,10 +46,11 @@ class Detector:
     name: str
     stored_bits: int  # per entry
     law: dict[str, Any]
-    ours: bool = False  # not in the paper
+    ours: bool = False  # beyond the paper
 
 
 _ADAPTIVE = {"n_bits": N_BITS, "n_pool": N_POOL}
+_GROUPED = {"n_bytes": GROUPED_BYTES, "projection": "hadamard"}
 DETECTORS = (
     Detector("uncompressed", 32 * N_FEATURES, {"scoring": "uncompressed"}),
     Detector("adaptive, entries adapt", STORAGE, {"scoring": "hamming", **_ADAPTIVE}),
@@ -75,6 +78,8 @@ DETECTORS = (
         {"scoring": "asymmetric", "projection": "hadamard", **_ADAPTIVE},
         True,
     ),
+    Detector("grouped, Hadamard", 8 * GROUPED_BYTES, {"scoring": "grouped_hamming", **_GROUPED}, True),
+    Detector("grouped, Hadamard, real query", 8 * GROUPED_BYTES, {"scoring": "grouped_asymmetric", **_GROUPED}, True),
 )
 
 
@@ -193,13 +198,19 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     for name, n_bits in ((names[5], STORAGE), (names[7], N_BITS)):
         odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries))
         yield name, _signs(odd) @ _signs(odd_entries).T
-    yield names[8], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+    norms = np.ones(len(queries))
+    yield names[8], codes.scores(projected, query_norms=norms)
     pool, entries, projected = _projected("hadamard", references, queries, seed)
     codes = _codes(entries, pool)
     yield names[9], -codes.mismatches(projected)
-    kept = entries[:, :STORAGE]
-    yield names[10], projected[:, :STORAGE] @ (_signs(kept >= 0) / np.abs(kept).sum(axis=1, keepdims=True)).T
-    yield names[11], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+    yield names[10], projected[:, :STORAGE] @ _signs(entries[:, :STORAGE] >= 0).T
+    yield names[11], codes.scores(projected, query_norms=norms)
+    # Any rows of an orthonormal pool are one, so grouped codes use the first rows of the same pool.
+    recipe = GroupedRecipe.make(n_features=N_FEATURES, n_bytes=GROUPED_BYTES, random_state=seed)
+    entries, projected = (np.ascontiguousarray(part[:, : recipe.n_pool]) for part in (entries, projected))
+    grouped = GroupedCodes(recipe.packed(entries, n_threads=1)[0], recipe=recipe)
+    yield names[12], -grouped.mismatches(projected)
+    yield names[13], grouped.scores(projected, query_norms=norms)
 
 
 def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[Projection, Scores, Scores]:
@@ -210,14 +221,9 @@ def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tup
 def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
     """Return codes of unit signals from their projections, which avoids projecting them again."""
     recipe = AdaptiveRecipe.make(n_features=N_FEATURES, n_bits=N_BITS, n_pool=N_POOL, projection=pool)
-    magnitudes = np.abs(projected)
-    locations = np.sort(np.argpartition(-magnitudes, N_BITS, axis=1)[:, :N_BITS], axis=1)
+    locations = np.sort(np.argpartition(-np.abs(projected), N_BITS, axis=1)[:, :N_BITS], axis=1)
     signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
-    columns = {
-        "norms": np.ones(len(projected), np.float32),
-        "scales": 1 / np.take_along_axis(magnitudes, locations, axis=1).sum(axis=1),
-    }
-    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe, columns=columns)
+    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
 
 
 def _signs(bits: npt.NDArray[np.bool_]) -> Scores:

@@ -15,6 +15,7 @@ from .heads import (
     Loss,
     adaptive_losses,
     choose_steps,
+    grouped_losses,
     load_cifar10_head,
     sign_losses,
     universal_losses,
@@ -49,7 +50,7 @@ class Row:
     """One method."""
 
     method: str
-    ours: bool  # not in the paper
+    ours: bool  # beyond the paper
     cells: list[TableCell]  # by n_bits kept of the pool
 
 
@@ -85,6 +86,7 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
             ("", sign_losses(head, seeds=one)),
             ("", universal_losses(head, seeds=one, steps=steps)),
             ("Hadamard ", hadamard),
+            ("Hadamard ", grouped_losses(head, seeds=one)),
         ):
             for loss in losses:
                 points.setdefault((kind + loss.method, loss.n_bits), []).append(loss)
@@ -108,6 +110,8 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
             row("adaptive, real inputs", "adaptive, asymmetric", ours=True),
             row("adaptive, Hadamard pool", "Hadamard adaptive, hamming", ours=True),
             row("adaptive, Hadamard pool, real inputs", "Hadamard adaptive, asymmetric", ours=True),
+            row("grouped, Hadamard pool", "Hadamard grouped, hamming", ours=True),
+            row("grouped, Hadamard pool, real inputs", "Hadamard grouped, asymmetric", ours=True),
         ],
     )
 
@@ -118,11 +122,10 @@ def _row(method: str, sizes: Iterable[list[Loss]], *, ours: bool = False) -> Row
     for place, losses in enumerate(sorted(sizes, key=lambda losses: losses[0].n_bits)):
         n_bits = losses[0].n_bits
         whole = Loss(method, n_bits, np.concatenate([loss.points for loss in losses]), losses[0].step)
-        plain_bits = method.startswith(("sign", "universal"))
         cells.append(
             TableCell(
                 n_bits=n_bits,
-                storage=n_bits if plain_bits else STORAGE[n_bits],
+                storage=_stored_bits(method, n_bits),
                 lost=whole.mean,
                 standard_error=whole.standard_error,
                 by_seed=whole.points,
@@ -131,6 +134,13 @@ def _row(method: str, sizes: Iterable[list[Loss]], *, ours: bool = False) -> Row
             )
         )
     return Row(method, ours, cells)
+
+
+def _stored_bits(method: str, n_bits: int) -> int:
+    """Return the bits per class of a code that keeps so many projections."""
+    if method.startswith("grouped"):
+        return 4 * n_bits
+    return STORAGE[n_bits] if method.startswith("adaptive") else n_bits
 
 
 def _published(method: str, column: int) -> Published | None:
