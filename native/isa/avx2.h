@@ -15,7 +15,7 @@ struct Avx2Of : Plain<Isa, kSize> {
     using typename Base::Ints;
     using typename Base::V;
 
-    static constexpr int64_t kFewRings = 6;
+    static constexpr int64_t kFewRings = 64;
     static constexpr double kRingCost = 5, kProductCost = 0.3;
 
     static constexpr int64_t kCompressed = 8;

@@ -42,7 +42,7 @@ class WideNibbles {
                 std::memcpy(out + (p / 4 * 2 + half) * 64 + p % 4 * 16, tables + (2 * p + half) * 16, 16);
     }
 
-    void enter(const uint8_t* const* blocks, int64_t n_bytes) {
+    void enter(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes) {
         n_steps_ = ceil_div(n_bytes, 4);
         if (int64_t(codes_.size()) < 256 * n_steps_ + 64) codes_.resize(256 * n_steps_ + 64);
         alignas(64) uint8_t order[2][64];
@@ -53,6 +53,8 @@ class WideNibbles {
         for (int64_t step = 0; step < n_steps_; ++step, to += 256)
             for (int b = 0; b < kTile; ++b) {
                 const uint8_t* at = blocks[b] + step * 128;
+                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128), _MM_HINT_T1);
+                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128 + 64), _MM_HINT_T1);
                 alignas(64) uint8_t last[128] = {};
                 if (4 * step + 4 > n_bytes) {
                     std::memcpy(last, at, size_t(n_bytes - 4 * step) * 32);
@@ -171,7 +173,7 @@ struct WideRings {
 struct Avx512 : Avx2Of<Avx512, 64> {
     using Nibbles = WideNibbles;
     using Rings = WideRings;
-    static constexpr int64_t kFewRings = 16;
+    static constexpr int64_t kFewRings = 1 << 20;
     static constexpr int kProductQueries = 4;
     static constexpr double kRingCost = 0.9, kProductCost = 0.1;
 

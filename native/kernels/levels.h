@@ -15,8 +15,6 @@ inline int64_t plain_bytes(const ts_scoring& scoring) {
     return scoring.code_bytes - (scoring.factor == TS_NO_FACTOR ? 0 : 2);
 }
 
-inline int32_t largest_level(const ts_scoring& scoring) { return scoring.kind == TS_RING ? 127 : 1; }
-
 // Decodes rows of bytes. Arbitrary bytes are safe.
 class LevelDecoder {
    public:
@@ -62,63 +60,6 @@ inline void decode_levels(int n_threads, const ts_scoring& scoring, const uint8_
 constexpr int split_place(int code) { return code / 2 + code % 2 * int(kBlock / 2); }
 constexpr int code_at(int place) { return 2 * (place % int(kBlock / 2)) + place / int(kBlock / 2); }
 
-// Exact sum of a query with one code of a block: the definition of scores.
-class ExactSums {
-   public:
-    explicit ExactSums(const ts_scoring& scoring)
-        : scoring_(scoring),
-          bytes_(plain_bytes(scoring)),
-          code_(bytes_),
-          kept_(scoring.kind == TS_KEPT ? scoring.layout.n_bits : 0) {}
-
-    // Reads a code, which the following sums are of.
-    void enter(const uint8_t* block, int lane) {
-        read_code(block, lane, bytes_, code_.data());
-        if (scoring_.kind == TS_KEPT) unpack_code(scoring_.layout, code_.data(), kept_.data());
-    }
-
-    int32_t sum(const int16_t* values) const {
-        int32_t sum = 0;
-        switch (scoring_.kind) {
-            case TS_SIGNS:
-                for (int64_t i = 0; i < scoring_.width; ++i) {
-                    const int32_t flip = int32_t(code_[i >> 3] >> (i & 7) & 1) - 1;
-                    sum += (values[i] ^ flip) - flip;
-                }
-                break;
-            case TS_GROUPS:
-                for (int64_t b = 0; b < bytes_; ++b) {
-                    const uint32_t low = code_[b] & 15, high = code_[b] >> 4;
-                    const int32_t first = values[16 * b + (low & 7)], second = values[16 * b + 8 + (high & 7)];
-                    sum += (low & 8 ? first : -first) + (high & 8 ? second : -second);
-                }
-                break;
-            case TS_RING:
-                for_each_window(
-                    scoring_.ring->n_steps, [&](int64_t b) { return uint32_t(code_[b]); },
-                    [&](int64_t step, uint32_t window) {
-                        const int64_t first = scoring_.ring->first[step], n = scoring_.ring->first[step + 1] - first;
-                        const int8_t* const levels = scoring_.ring->levels + scoring_.ring->books[step] + window * n;
-                        for (int64_t c = 0; c < n; ++c) sum += values[first + c] * levels[c];
-                    });
-                break;
-            default:
-                for (const uint32_t one : kept_) {
-                    const int32_t value = values[one & ~kNegative];
-                    sum += one & kNegative ? -value : value;
-                }
-        }
-        return sum;
-    }
-
-   private:
-    const ts_scoring& scoring_;
-    const int64_t bytes_;
-    std::vector<uint8_t> code_;
-    std::vector<uint32_t> kept_;
-};
-
-// Factors of the codes of a block, in the order of sums: floats by which scores are multiplied.
 inline float factor_of(const ts_scoring& scoring, uint32_t number) {
     if (number == 0) return 0.f;
     if (scoring.factor == TS_COSINE_FACTOR) return 0x1p14f / float(number);

@@ -98,7 +98,7 @@ TOPSIGN_INLINE void offer_places(const ts_scoring& scoring, const ts_queries& qu
     }
 }
 
-// Comparison by tables of nibbles.
+// Comparison by tables of nibbles, in two digits: the first finds candidates, both are exact.
 template <class Isa>
 class NibbleScan {
     using Nibbles = typename Isa::Nibbles;
@@ -109,19 +109,20 @@ class NibbleScan {
           queries_(queries),
           n_bytes_(plain_bytes(scoring)),
           stride_(Nibbles::table_bytes(n_bytes_)),
-          tables_(queries.count * stride_ + 64) {
+          scales_(queries.count),
+          tables_(2 * queries.count * stride_ + 64) {
         const int64_t n_tables = 2 * n_bytes_;
-        std::vector<TableScale> scales(queries.count);
         parallel_for(n_threads, queries.count, 20.0 * double(n_tables), [&](int64_t begin, int64_t end) {
             std::vector<int32_t> values(16 * n_tables);
-            std::vector<int8_t> rounded(16 * n_tables);
+            std::vector<int8_t> high(16 * n_tables), low(16 * n_tables);
             for (int64_t q = begin; q < end; ++q) {
                 nibble_values(scoring, queries.values + q * scoring.width, values.data());
-                scales[q] = round_nibbles(values.data(), n_tables, rounded.data());
-                Nibbles::lay_out(rounded.data(), n_bytes_, tables(q));
+                scales_[q] = split_nibbles(values.data(), n_tables, high.data(), low.data());
+                Nibbles::lay_out(high.data(), n_bytes_, tables(q, 0));
+                Nibbles::lay_out(low.data(), n_bytes_, tables(q, 1));
             }
         });
-        for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales[q]);
+        for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales_[q]);
     }
 
     static constexpr int kTile = Nibbles::kTile;
@@ -130,27 +131,31 @@ class NibbleScan {
     // State of a thread: compares blocks with queries [begin, end), whose collectors are best[0], best[1] and so on.
     class Worker {
        public:
-        explicit Worker(const NibbleScan& scan) : scan_(scan), test_(scan.scoring_), exact_(scan.scoring_) {}
+        explicit Worker(const NibbleScan& scan) : scan_(scan), test_(scan.scoring_) {}
 
         template <class Collector>
         void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             // Codes and tables of a part stay in the near caches together.
-            const int64_t some_queries = std::max<int64_t>(2, (int64_t(1) << 18) / scan_.stride_);
+            const int64_t some_queries = std::max<int64_t>(2, kNear / scan_.stride_);
             const int64_t some_blocks =
-                std::max<int64_t>(1, (int64_t(1) << 18) / (scan_.scoring_.code_bytes * kBlock * kTile)) * kTile;
+                std::max<int64_t>(1, kNear / (scan_.scoring_.code_bytes * kBlock * kTile)) * kTile;
             for (int64_t at = 0; at < n; at += some_blocks)
                 for (int64_t q = begin; q < end; q += some_queries)
                     for (int64_t i = at; i < std::min(n, at + some_blocks); i += kTile)
-                        tile(codes, list + i, std::min<int64_t>(kTile, n - i), q, std::min(end, q + some_queries),
-                             best + (q - begin));
+                        tile(codes, list + i, n - i, q, std::min(end, q + some_queries), best + (q - begin));
         }
 
        private:
+        // Compares a tile of n blocks, or fewer, that are left.
         template <class Collector>
         void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
-            const uint8_t* blocks[kTile];
-            for (int i = 0; i < kTile; ++i) blocks[i] = list[std::min<int64_t>(i, n - 1)].block;
-            nibbles_.enter(blocks, scan_.n_bytes_);
+            const uint8_t *blocks[kTile], *ahead[kTile];
+            for (int64_t i = 0; i < kTile; ++i) {
+                blocks[i] = list[std::min(i, n - 1)].block;
+                ahead[i] = list[std::min(i + kTile, n - 1)].block;
+            }
+            nibbles_.enter(blocks, ahead, scan_.n_bytes_);
+            n = std::min<int64_t>(kTile, n);
             int64_t q = begin;
             for (; q + Nibbles::kQueries <= end; q += Nibbles::kQueries)
                 queries<Nibbles::kQueries>(codes, list, n, q, best + (q - begin));
@@ -160,41 +165,54 @@ class NibbleScan {
         template <int N, class Collector>
         void queries(const ts_codes& codes, const Listed* list, int64_t n, int64_t q, Collector* best) {
             const uint8_t* tables[N];
-            for (int j = 0; j < N; ++j) tables[j] = scan_.tables(q + j);
+            for (int j = 0; j < N; ++j) tables[j] = scan_.tables(q + j, 0);
             alignas(64) int32_t sums[N][kTile][kBlock];
             nibbles_.template sums<N>(tables, sums);
-            for (int64_t i = 0; i < n; ++i) {
-                test_.enter(list[i].block);
-                for (int j = 0; j < N; ++j) {
+            for (int j = 0; j < N; ++j) {
+                bool is_exact = false;
+                for (int64_t i = 0; i < n; ++i) {
+                    test_.enter(list[i].block);
                     const uint32_t places = test_.reaching(sums[j][i], scan_.bounds_[q + j], best[j].bound());
                     if (!places) continue;
-                    const int16_t* const values = scan_.queries_.values + (q + j) * scan_.scoring_.width;
+                    if (!is_exact) add_low(q + j, sums[j]);
+                    is_exact = true;
                     offer_places(scan_.scoring_, scan_.queries_, q + j, codes, list[i], places, test_, best[j],
-                                 [&](int place) {
-                                     exact_.enter(list[i].block, code_at(place));
-                                     return exact_.sum(values);
-                                 });
+                                 [&](int place) { return exact_[i][place]; });
                 }
             }
         }
 
+        // Computes the exact sums of a tile from those of the first digits.
+        void add_low(int64_t q, const int32_t (*sums)[kBlock]) {
+            const auto step = int32_t(scan_.scales_[q].step);
+            int32_t low[1][kTile][kBlock] = {};
+            const uint8_t* const tables[1] = {scan_.tables(q, 1)};
+            if (scan_.scales_[q].margin > 0) nibbles_.template sums<1>(tables, low);
+            for (int i = 0; i < kTile; ++i)
+                for (int place = 0; place < int(kBlock); ++place)
+                    exact_[i][place] = step * sums[i][place] + low[0][i][place];
+        }
+
+        static constexpr int64_t kNear = 1 << 18;  // bytes
+
         const NibbleScan& scan_;
         Nibbles nibbles_;
         BlockTest<Isa> test_;
-        ExactSums exact_;
+        alignas(64) int32_t exact_[kTile][kBlock];
     };
 
    private:
-    // Tables start on cache lines.
-    uint8_t* tables(int64_t q) { return const_cast<uint8_t*>(std::as_const(*this).tables(q)); }
-    const uint8_t* tables(int64_t q) const {
+    // Tables of a digit, which start on cache lines.
+    uint8_t* tables(int64_t q, int digit) { return const_cast<uint8_t*>(std::as_const(*this).tables(q, digit)); }
+    const uint8_t* tables(int64_t q, int digit) const {
         const auto first = reinterpret_cast<uintptr_t>(tables_.data());
-        return tables_.data() + (64 - first % 64) % 64 + q * stride_;
+        return tables_.data() + (64 - first % 64) % 64 + (digit * queries_.count + q) * stride_;
     }
 
     const ts_scoring& scoring_;
     const ts_queries& queries_;
     const int64_t n_bytes_, stride_;
+    std::vector<TableScale> scales_;
     std::vector<uint8_t> tables_;
     std::vector<UpperBound> bounds_;
 };
@@ -231,24 +249,33 @@ class RingScan {
 
         template <class Collector>
         void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
-            const int64_t n_bytes = scan_.n_steps_ / 2;
-            for (int64_t at = 0; at < n; at += kTile) {
-                const uint8_t *blocks[kTile], *ahead[kTile];
-                for (int64_t i = 0; i < kTile; ++i) {
-                    blocks[i] = list[std::min(at + i, n - 1)].block;
-                    ahead[i] = list[std::min(at + kTile + i, n - 1)].block;
-                }
-                for (int64_t q = begin; q < end; ++q) {
-                    alignas(64) int32_t sums[kTile][kBlock];
-                    const int64_t first = q * scan_.n_steps_ * kWindows;
-                    Rings::sums(blocks, ahead, n_bytes, scan_.tables_.data() + first, sums);
-                    for (int64_t i = 0; i < std::min<int64_t>(kTile, n - at); ++i)
-                        judge(codes, list[at + i], sums[i], q, scan_.exact_.data() + first, best[q - begin]);
-                }
-            }
+            // Tables of some queries stay in the near caches.
+            const int64_t some_queries = std::max<int64_t>(1, kNear / (scan_.n_steps_ * kWindows));
+            for (int64_t q = begin; q < end; q += some_queries)
+                for (int64_t at = 0; at < n; at += kTile)
+                    tile(codes, list + at, n - at, q, std::min(end, q + some_queries), best + (q - begin));
         }
 
        private:
+        static constexpr int64_t kNear = 1 << 18;  // bytes
+
+        // Compares a tile of n blocks, or fewer, that are left.
+        template <class Collector>
+        void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            const uint8_t *blocks[kTile], *ahead[kTile];
+            for (int64_t i = 0; i < kTile; ++i) {
+                blocks[i] = list[std::min(i, n - 1)].block;
+                ahead[i] = list[std::min(i + kTile, n - 1)].block;
+            }
+            for (int64_t q = begin; q < end; ++q) {
+                alignas(64) int32_t sums[kTile][kBlock];
+                const int64_t first = q * scan_.n_steps_ * kWindows;
+                Rings::sums(blocks, ahead, scan_.n_steps_ / 2, scan_.tables_.data() + first, sums);
+                for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
+                    judge(codes, list[i], sums[i], q, scan_.exact_.data() + first, best[q - begin]);
+            }
+        }
+
         template <class Collector>
         TOPSIGN_INLINE void judge(const ts_codes& codes, const Listed& one, const int32_t* sums, int64_t q,
                                   const int32_t* exact, Collector& best) {
@@ -370,7 +397,11 @@ class KeptScan {
 
     class Worker {
        public:
-        explicit Worker(const KeptScan& scan) : scan_(scan), test_(scan.scoring_), exact_(scan.scoring_) {}
+        explicit Worker(const KeptScan& scan)
+            : scan_(scan),
+              test_(scan.scoring_),
+              code_(plain_bytes(scan.scoring_)),
+              kept_(scan.scoring_.layout.n_bits) {}
 
         template <class Collector>
         void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
@@ -379,10 +410,11 @@ class KeptScan {
                 test_.enter(one->block);
                 for (uint32_t lanes = one->mask; lanes; lanes &= lanes - 1) {
                     const int lane = count_trailing_zeros(lanes);
-                    exact_.enter(one->block, lane);
+                    read_code(one->block, lane, int64_t(code_.size()), code_.data());
+                    unpack_code(scoring.layout, code_.data(), kept_.data());
                     for (int64_t q = begin; q < end; ++q) {
-                        const int32_t sum = exact_.sum(scan_.queries_.values + q * scoring.width);
-                        const float score = score_of(scoring, scan_.queries_, q, sum, test_.factor(split_place(lane)));
+                        const float factor = test_.factor(split_place(lane));
+                        const float score = score_of(scoring, scan_.queries_, q, sum(q), factor);
                         if (score > best[q - begin].bound())
                             best[q - begin].offer(score, codes, one->number * kBlock + lane);
                     }
@@ -391,9 +423,20 @@ class KeptScan {
         }
 
        private:
+        int32_t sum(int64_t q) const {
+            const int16_t* const values = scan_.queries_.values + q * scan_.scoring_.width;
+            int32_t sum = 0;
+            for (const uint32_t one : kept_) {
+                const int32_t value = values[one & ~kNegative];
+                sum += one & kNegative ? -value : value;
+            }
+            return sum;
+        }
+
         const KeptScan& scan_;
         BlockTest<Isa> test_;
-        ExactSums exact_;
+        std::vector<uint8_t> code_;
+        std::vector<uint32_t> kept_;
     };
 
    private:
@@ -452,7 +495,7 @@ Parts<Collector> scan_all(int n_threads, const ts_scoring& scoring, const ts_cod
 template <class Search>
 void for_some_queries(const ts_scoring& scoring, const ts_queries& queries, const Search& search) {
     constexpr int64_t kTableBytes = int64_t(1) << 26;
-    const int64_t each = scoring.kind == TS_RING ? 5 * kWindows * scoring.ring->n_steps : 32 * scoring.code_bytes + 64;
+    const int64_t each = scoring.kind == TS_RING ? 5 * kWindows * scoring.ring->n_steps : 64 * scoring.code_bytes + 512;
     const int64_t most = std::max<int64_t>(1, kTableBytes / std::max(each, 2 * scoring.width));
     for (int64_t first = 0; first < queries.count; first += most)
         search(ts_queries{queries.values + first * scoring.width, queries.scales + first, queries.constants + first,

@@ -38,8 +38,8 @@ inline void nibble_values(const ts_scoring& scoring, const int16_t* values, int3
     }
 }
 
-// Rounds tables to signed bytes in [-127, 127].
-inline TableScale round_nibbles(const int32_t* values, int64_t n_tables, int8_t* out) {
+// Splits tables into two signed bytes: value = step * high + low. Queries are limited so that both are at most 127.
+inline TableScale split_nibbles(const int32_t* values, int64_t n_tables, int8_t* high, int8_t* low) {
     TableScale scale;
     int32_t largest = 0;
     for (int64_t i = 0; i < 16 * n_tables; ++i) largest = std::max(largest, std::abs(values[i]));
@@ -50,10 +50,11 @@ inline TableScale round_nibbles(const int32_t* values, int64_t n_tables, int8_t*
         int32_t most = 0, worst = 0;
         for (int j = 0; j < 16; ++j) {
             const int32_t value = values[16 * t + j];
-            const auto rounded = int32_t(std::nearbyint(float(value) * inverse));
-            out[16 * t + j] = int8_t(rounded);
+            const auto rounded = int32_t(std::nearbyint(float(value) * inverse)), rest = value - rounded * step;
+            high[16 * t + j] = int8_t(rounded);
+            low[16 * t + j] = int8_t(rest);
             most = std::max(most, std::abs(value));
-            worst = std::max(worst, std::abs(value - rounded * step));
+            worst = std::max(worst, std::abs(rest));
         }
         scale.margin += worst;
         scale.largest += most;
@@ -120,7 +121,8 @@ class PlainNibbles {
         for (int64_t i = 0; i < 32 * n_bytes; ++i) out[i] = uint8_t(tables[i] + 128);
     }
 
-    void enter(const uint8_t* const* blocks, int64_t n_bytes) {
+    // Begins a tile; `ahead` is the next one.
+    void enter(const uint8_t* const* blocks, const uint8_t* const*, int64_t n_bytes) {
         block_ = blocks[0];
         n_bytes_ = n_bytes;
     }

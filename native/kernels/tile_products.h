@@ -6,7 +6,7 @@
 namespace topsign {
 namespace {
 
-// Digits of queries as bytes: value = 256 * high + low, padded to whole groups of four. Values are at most 127 * 257.
+// Digits of queries as bytes: value = 256 * high + low, padded to whole groups of four. Values are at most 127 * 255.
 class Digits {
    public:
     Digits(const ts_scoring& scoring, const ts_queries& queries)

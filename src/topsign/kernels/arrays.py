@@ -18,7 +18,7 @@ Int16 = npt.NDArray[np.int16]
 BLOCK = 32  # codes of a block
 PANEL = 32  # columns that stand together in memory
 FACTOR_BYTES = 2
-MAX_VALUE = 127 * 257  # of rounded queries: it has two signed bytes
+MAX_VALUE = 127 * 255  # of values that are looked up: they have two digits of at most 127
 KINDS = ("signs", "groups", "ring", "kept")
 FACTORS = (None, "cosine", "log")
 
@@ -160,6 +160,8 @@ class Scoring:
     @property
     def limit(self) -> int:
         """Largest magnitude of rounded values of queries, such that sums fit 32 bits."""
+        if self.kind == "signs":  # tables have sums of four values
+            return min(MAX_VALUE // 4, (2**31 - 1) // self.width)
         return min(MAX_VALUE, (2**31 - 1) // max(1, self.width * (127 if self.kind == "ring" else 1)))
 
     def __reduce__(self) -> tuple[Any, ...]:
