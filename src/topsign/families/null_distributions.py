@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,10 @@ from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from .._arrays import Float64
 from .._lazy import lazy
-from ..theory import correlation_from_hamming, match_log10_pvalue, mean_kept_magnitude
-from ..theory.inference import tail_threshold
+from ..theory import correlation_from_hamming, expected_hamming, hamming_variance
+from ..theory.inference import selection_interval, selection_log10_pvalue, tail_threshold
 from ..theory.log_tails import LN10, log10_tail, log_coordinate_tail, probabilities
+from ..theory.order_statistics import Selection
 
 N_NODES, N_FAR_NODES = 600, 100
 FAR, FARTHEST = -250.0, -1000.0
@@ -25,35 +26,55 @@ p-values of estimated correlations."""
 
 
 @dataclass(frozen=True)
-class SignLaw:
-    """Correlations and p-values for codes of ``n_bits`` out of ``n_pool``: see :func:`topsign.theory.match_pvalue`."""
+class SignsLaw:
+    """Correlations and p-values of isotropic signals for codes that keep signs of projections."""
 
-    n_bits: int
-    n_pool: int
+    kept: Selection  # rule by which codes select projections
     n_features: int
     projection: str  # kind of the pool
-    norms: bool
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shared, tuple(getattr(self, field.name) for field in fields(self))
+        return _shared, (self.kept, self.n_features, self.projection)
 
-    def correlations(self, mismatches: npt.NDArray[np.int32]) -> Float64:
+    @property
+    def mean_magnitude(self) -> float:
+        """Mean magnitude of a kept projection of a normal signal of norm one."""
+        return float(self.kept.mean_magnitude)
+
+    @lazy
+    def expected_scale(self) -> np.float32:
+        """Factor from the sum of a unit query's projections with the signs of a code to a correlation."""
+        return np.float32(1 / (self.kept.n_kept * self.mean_magnitude))
+
+    def correlations(self, mismatches: npt.NDArray[np.int64]) -> Float64:
         """Return the correlations at which these mismatches are expected; each count is computed once."""
         table = self._correlations
         missing = np.unique(mismatches[np.isnan(table[mismatches])])
         if missing.size:  # threads may compute the same count twice, and write the same number
-            table[missing] = correlation_from_hamming(missing / self.n_bits, n_bits=self.n_bits, n_pool=self.n_pool)
+            table[missing] = correlation_from_hamming(missing / self.kept.n_kept, **self._group)
         return table[mismatches]
+
+    def expected_hamming(self, correlation: float) -> float:
+        """Return the expected distance of a match."""
+        return float(expected_hamming(correlation, **self._group))
+
+    def hamming_deviation(self, correlation: float) -> float:
+        """Return the standard deviation of the distance of a match."""
+        return float(np.sqrt(hamming_variance(correlation, **self._group) / self.kept.n_groups))
+
+    def interval(self, correlation: float) -> Float64:
+        """Return the 95% confidence interval of an estimated correlation."""
+        return selection_interval(correlation, self.kept, 0.95, "asymmetric")
+
+    @property
+    def _group(self) -> dict[str, int]:
+        return {"n_bits": self.kept.n_largest, "n_pool": self.kept.group_size}
 
     def score_pvalues(self, correlations: Float64) -> Float64:
         """Return the probability that an impostor's estimated correlation is at least this high.
 
         Approximation of ``match_pvalue``, which takes half a millisecond each: its normal deviate is interpolated
-        monotonically. Measured down to 1e-30, relatively: within 2e-5 for 1,000 features and more. With 64 to 384
-        features over an orthonormal pool the law, itself a finite mixture, has corners. Norms kept: within 2e-4 for
-        n_bits up to a quarter of the features, 1% at half. Norms not kept: 2e-3 and 13% above 1e-8, and in the far
-        tail off by factors up to six. Below 64 features, 5% at p-values near 0.01. The floor is 1e-1000.
-        Impostors are as often below zero as above it, so one half is tabulated.
+        monotonically. The floor is 1e-1000. Impostors are as often below zero as above it, so one half is tabulated.
         """
         upper = np.exp(self._log_upper(correlations))
         return np.where(correlations < 0, 1 - upper, upper)
@@ -70,18 +91,13 @@ class SignLaw:
         return np.where(magnitudes < end, log_ndtr(-spline(np.minimum(magnitudes, end))), FARTHEST * LN10)
 
     @lazy
-    def expected_scale(self) -> np.float32:
-        """Factor from a sum to a correlation (times the query's norm) if entries have no scale."""
-        return np.float32(1 / (self.n_bits * mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)))
-
-    @lazy
     def _correlations(self) -> Float64:
-        return np.full(self.n_bits + 1, np.nan)
+        return np.full(self.kept.n_kept + 1, np.nan)
 
     @lazy
     def mismatch_log10_pvalues(self) -> Float64:
-        """Log10 of the probability that an impostor has at most so many mismatches, for 0 to ``n_bits``."""
-        return self._log10_pvalues(np.arange(self.n_bits + 1), "hamming")
+        """Log10 of the probability that an impostor has at most so many mismatches, for 0 to all."""
+        return self._log10_pvalues(np.arange(self.kept.n_kept + 1), "hamming")
 
     @lazy
     def _deviates(self) -> tuple[scipy.interpolate.PchipInterpolator, float]:
@@ -106,22 +122,14 @@ class SignLaw:
         return low
 
     def _log10_pvalues(self, observed: npt.ArrayLike, scoring: str) -> Float64:
-        return match_log10_pvalue(
-            observed,
-            n_bits=self.n_bits,
-            n_pool=self.n_pool,
-            n_features=self.n_features,
-            projection=self.projection,
-            scoring=scoring,
-            norms=self.norms,
-        )
+        return selection_log10_pvalue(observed, self.kept, self.n_features, self.projection, scoring)
 
 
-shared_law = lru_cache(maxsize=64)(SignLaw)
+shared_law = lru_cache(maxsize=64)(SignsLaw)
 """The same tables for all indexes of one shape."""
 
 
-def _shared(*shape: Any) -> SignLaw:
+def _shared(*shape: Any) -> SignsLaw:
     """Return the tables of this process; unpickling calls this."""
     return shared_law(*shape)
 
@@ -167,7 +175,7 @@ class MismatchNull(PairNull):
 class ScoreNull(PairNull):
     """Null distribution of estimated correlations of signs with real-valued queries."""
 
-    law: SignLaw
+    law: SignsLaw
 
     def log10_p_values(self, statistics: Float64) -> Float64:
         return self.law.score_log10_pvalues(statistics)
