@@ -29,6 +29,9 @@ struct UpperBound {
         const double slack = 2e-6 * (scale * table.largest + std::fabs(constant));
         slope = float(scale * table.step);
         offset = float(scale * (table.base + table.margin) + constant + slack);
+        if (std::isfinite(slope) && std::isfinite(offset)) return;
+        slope = 0;  // any code may reach the bound
+        offset = std::numeric_limits<float>::infinity();
     }
 };
 
