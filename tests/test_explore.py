@@ -41,7 +41,7 @@ def test_numbers_are_those_of_the_theory():
     assert numbers["expected_hamming"] == ts.theory.expected_hamming(0.2, **shape)
     assert numbers["d_prime"] == ts.theory.roc(**same, **shape, scoring="asymmetric").d_prime
     assert numbers["detection"] == ts.theory.detection_at(**same, **shape, false_alarm=1e-3, n_entries=100)
-    assert numbers["code_bytes"] == ts.kernels.Layout("compact", **shape).code_bytes
+    assert numbers["code_bytes"] == ts.kernels.Layout(**shape).code_bytes
     adaptive, _, trellis, limit = found["bytes"]
     assert all(np.diff(adaptive["x"]) > 0)
     assert all(np.array(adaptive["y"]) < limit["y"])  # no code exceeds the limit
@@ -97,9 +97,7 @@ def test_entries_and_their_neighbors(client, index):
     assert sum(histogram["counts"]) == 300
     # Nearly all scores are those of impostors, so the null expects nearly all entries within the histogram.
     assert 250 < sum(histogram["expected"]) <= 300
-    tails = ts.theory.match_pvalue(
-        histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric", norms=True
-    )
+    tails = ts.theory.match_pvalue(histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric")
     assert_allclose(
         histogram["expected"], -300 * np.diff(tails), atol=0.02
     )  # interpolation error of the tabulated distribution
@@ -134,15 +132,16 @@ def test_regions_are_searched_on_request(rng):
     assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
-def test_a_sign_index_too(rng):
+@pytest.mark.parametrize("constructor", [ts.SignIndex, ts.GroupedIndex])
+def test_other_families_too(rng, constructor):
     signals = rng.standard_normal((50, 64)).astype(np.float32)
-    made = ts.SignIndex(n_features=64, random_state=7)
+    made = constructor(n_features=64, n_bytes=8, random_state=7)
     made.add(signals)
     client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
     assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
 
 
-@pytest.mark.parametrize("options", [{"n_local": 2}, {"basis": "hadamard", "center": False}])
+@pytest.mark.parametrize("options", [{}, {"basis": "hadamard", "center": False}])
 @pytest.mark.filterwarnings("ignore:axes of 16 features")
 def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
     signals = rng.standard_normal((300, 16)).astype(np.float32)
@@ -158,9 +157,8 @@ def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
             client.post("/secret/api/search", content=str(signals[7].tolist()).encode()).json()["neighbors"],
         ):
             assert found[0]["id"] == 7
-            assert (found[0]["p_value"] is None) == (
-                "n_local" in options
-            )  # with learned axes there is no null distribution without calibration
+            # With learned axes there is no null distribution without calibration.
+            assert (found[0]["p_value"] is None) == (options == {})
 
 
 def test_text_ids(rng):

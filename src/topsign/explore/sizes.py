@@ -14,7 +14,7 @@ from scipy.stats import norm
 from .. import theory
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_pool, check_real
-from ..kernels import LAYOUTS, Layout
+from ..kernels import Layout
 
 Curves = list[dict[str, Any]]
 
@@ -35,7 +35,6 @@ class CodeSizes:
     n_entries: int = 1
     false_alarm: float = 1e-3
     detection: float = 0.9
-    layout: str = "compact"
     family: Literal["adaptive", "trellis"] = "adaptive"  # of the plan; the charts show all families
 
     @classmethod
@@ -59,7 +58,6 @@ class CodeSizes:
         check_count(self.n_pool, "n_pool", maximum=2**20)
         check_count(self.n_entries, "n_entries", maximum=2**53)
         check_false_alarm(self.false_alarm)
-        check_choice(self.layout, "layout", LAYOUTS)
         check_choice(self.family, "family", FAMILIES)
         if not check_real(self.correlation, "correlation", minimum=0, maximum=0.99) > 0:
             raise ValueError("correlation must be above 0")
@@ -69,7 +67,7 @@ class CodeSizes:
 
     @property
     def code_bytes(self) -> int:
-        return Layout(self.layout, self.n_bits, self.n_pool).code_bytes
+        return Layout(self.n_bits, self.n_pool).code_bytes
 
     @property
     def per_entry(self) -> float:
@@ -136,7 +134,7 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
     if isinstance(plan, theory.TrellisPlan):
         size = f"--family trellis --bytes {plan.n_bytes} --projection hadamard --no-center"
     else:
-        size = f"--bits {plan.n_bits} --pool {plan.n_pool} --no-norms"
+        size = f"--bits {plan.n_bits} --pool {plan.n_pool}"
         search += f" --scoring {plan.scoring}"
     build = f"topsign build signals.npy -o index.topsign {size}"
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
@@ -162,7 +160,7 @@ def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
 def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     """Return detection rates at the requested false-alarm rate for smaller and larger codes."""
     sizes = list(_sizes(choice))
-    widths = [Layout(choice.layout, n_bits, choice.n_pool).code_bytes for n_bits in sizes]
+    widths = [Layout(n_bits, choice.n_pool).code_bytes for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
     return [
         _line("adaptive, real query", widths, [_detection(choice, n_bits, choice.n_pool) for n_bits in sizes]),

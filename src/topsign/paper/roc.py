@@ -210,14 +210,9 @@ def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tup
 def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
     """Return codes of unit signals from their projections, which avoids projecting them again."""
     recipe = AdaptiveRecipe.make(n_features=N_FEATURES, n_bits=N_BITS, n_pool=N_POOL, projection=pool)
-    magnitudes = np.abs(projected)
-    locations = np.sort(np.argpartition(-magnitudes, N_BITS, axis=1)[:, :N_BITS], axis=1)
+    locations = np.sort(np.argpartition(-np.abs(projected), N_BITS, axis=1)[:, :N_BITS], axis=1)
     signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
-    columns = {
-        "norms": np.ones(len(projected), np.float32),
-        "scales": 1 / np.take_along_axis(magnitudes, locations, axis=1).sum(axis=1),
-    }
-    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe, columns=columns)
+    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
 
 
 def _signs(bits: npt.NDArray[np.bool_]) -> Scores:
