@@ -19,7 +19,7 @@ def main(folder):
     queries = vectors[:200] + 3 * rng.standard_normal((200, N_FEATURES)).astype(np.float32)
 
     file = folder / "example.topsign"
-    with ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=64, norms=False, random_state=7, path=file) as index:
+    with ts.GroupedIndex(n_features=N_FEATURES, n_bytes=80, random_state=7, path=file) as index:
         index.add(vectors, metadata=[{"row": row} for row in range(N_ENTRIES)])
     index = ts.open_index(file, readonly=True)
     code_bytes = len(index.get([0]).codes.data[0])
@@ -32,7 +32,7 @@ def main(folder):
 
     engine = ts.export.ScipySparse.of(index)  # FAISS, PostgreSQL and others: see the docs
     products = engine.entries(index.get(index.ids).codes) @ engine.queries(index.project(queries)).T
-    ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.recipe.n_bits
+    ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.recipe.n_kept
     print("SciPy finds the same mismatches:", (engine.mismatches(products).min(axis=0) == ours).all())
     try:
         ts.export.write_parquet(folder / "example.parquet", index)

@@ -6,11 +6,12 @@
 // kernels/functions.h, and a function here. Functions in core/ need no instruction set and are called directly.
 #include <new>
 
-#include "core/codes.h"
+#include "core/kept.h"
 #include "core/sets.h"
 #include "core/target.h"
 #include "core/threads.h"
 #include "isa/functions.h"
+#include "kernels/levels.h"
 
 namespace topsign {
 namespace {
@@ -44,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 14; }
+int32_t ts_interface() { return 15; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -89,39 +90,55 @@ int32_t ts_pack_codes(const ts_run* run, const ts_layout* layout, int64_t n_code
     return guarded([&] { pack_codes(run->n_threads, *layout, n_codes, *contents, out); });
 }
 
-int32_t ts_unpack_codes(const ts_run* run, const ts_codes* codes, const ts_contents* out) {
-    return guarded([&] { unpack_codes(run->n_threads, *codes, *out); });
+int32_t ts_unpack_codes(const ts_run* run, const ts_layout* layout, const uint8_t* codes, int64_t n_codes,
+                        const ts_contents* out) {
+    return guarded([&] { unpack_codes(run->n_threads, *layout, codes, n_codes, *out); });
 }
 
-int32_t ts_valid_codes(const ts_run* run, const ts_codes* codes, uint8_t* valid) {
-    return guarded([&] { valid_codes(run->n_threads, *codes, valid); });
+int32_t ts_valid_codes(const ts_run* run, const ts_layout* layout, const uint8_t* codes, int64_t n_codes,
+                       uint8_t* valid) {
+    return guarded([&] { valid_codes(run->n_threads, *layout, codes, n_codes, valid); });
 }
 
-int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, int32_t* out) {
-    return guarded([&] { functions(run).mismatches(run->n_threads, *codes, *queries, out); });
+int32_t ts_encode_groups(const ts_run* run, const ts_rows* projected, uint8_t* out, double* totals) {
+    return guarded([&] { functions(run).encode_groups(run->n_threads, *projected, out, totals); });
 }
 
-int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out) {
-    return guarded([&] { functions(run).score_sums(run->n_threads, *codes, *queries, out); });
+int32_t ts_ring_encode(const ts_run* run, const ts_ring* ring, const ts_rows* rows, uint8_t* out) {
+    return guarded([&] { functions(run).ring_encode(run->n_threads, *ring, *rows, out); });
 }
 
-int32_t ts_rank_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
-                           const ts_best* best) {
-    return guarded([&] { functions(run).rank_mismatches(run->n_threads, *codes, *queries, *best); });
+int32_t ts_ring_norms(const ts_run* run, const ts_ring* ring, const uint8_t* codes, int64_t n_codes, int64_t stride,
+                      double* out) {
+    return guarded([&] { ring_norms(run->n_threads, *ring, codes, n_codes, stride, out); });
 }
 
-int32_t ts_within_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
-                             const ts_found* found) {
-    return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
+int32_t ts_decode(const ts_run* run, const ts_scoring* scoring, const uint8_t* codes, int64_t n_codes, int8_t* out) {
+    return guarded([&] { decode_levels(run->n_threads, *scoring, codes, n_codes, out); });
 }
 
-int32_t ts_rank_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries, const ts_best* best) {
-    return guarded([&] { functions(run).rank_scores(run->n_threads, *codes, *queries, *best); });
+int32_t ts_round(const ts_run* run, const ts_rows* rows, int64_t limit, int16_t* out, float* steps) {
+    return guarded([&] { functions(run).round(run->n_threads, *rows, limit, out, steps); });
 }
 
-int32_t ts_within_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
-                         const ts_found* found) {
-    return guarded([&] { functions(run).within_scores(run->n_threads, *codes, *queries, *found); });
+int32_t ts_scores(const ts_run* run, const ts_scoring* scoring, const ts_codes* codes, const ts_queries* queries,
+                  float* out) {
+    return guarded([&] { functions(run).scores(run->n_threads, *scoring, *codes, *queries, out); });
+}
+
+int32_t ts_rank(const ts_run* run, const ts_scoring* scoring, const ts_code_ranges* codes, const ts_queries* queries,
+                const ts_best* best) {
+    return guarded([&] { functions(run).rank(run->n_threads, *scoring, *codes, *queries, *best); });
+}
+
+int32_t ts_within(const ts_run* run, const ts_scoring* scoring, const ts_code_ranges* codes, const ts_queries* queries,
+                  const ts_found* found) {
+    return guarded([&] { functions(run).within(run->n_threads, *scoring, *codes, *queries, *found); });
+}
+
+int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_visits* visits, const ts_queries* queries,
+                 const ts_best* best) {
+    return guarded([&] { functions(run).visit(run->n_threads, *scoring, *visits, *queries, *best); });
 }
 
 int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
@@ -131,49 +148,6 @@ int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* lo
 
 int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations) {
     return guarded([&] { decode_sets(run->n_threads, *sets, bytes, locations); });
-}
-
-int32_t ts_trellis_round(const ts_run* run, const ts_trellis_rounding* rounding) {
-    return guarded([&] { functions(run).trellis_round(run->n_threads, *rounding); });
-}
-
-int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes) {
-    return guarded([&] { functions(run).trellis_encode(run->n_threads, cells, n_cells, codes); });
-}
-
-int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes, int8_t* out) {
-    return guarded([&] { functions(run).trellis_decode(run->n_threads, *trellis, *codes, out); });
-}
-
-int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes, float* out) {
-    return guarded([&] { functions(run).trellis_weights(run->n_threads, *trellis, *codes, out); });
-}
-
-int32_t ts_trellis_sums(const ts_run* run, const ts_trellis_cell* cell, const ts_trellis_codes* codes, int32_t* out) {
-    return guarded([&] { functions(run).trellis_sums(run->n_threads, *cell, *codes, out); });
-}
-
-int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_best* best) {
-    return guarded([&] { functions(run).rank_trellis(run->n_threads, *codes, *best); });
-}
-
-int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found) {
-    return guarded([&] { functions(run).within_trellis(run->n_threads, *codes, *found); });
-}
-
-int32_t ts_visit_mismatches(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
-                            const ts_signs* queries, const ts_best* best) {
-    return guarded([&] { functions(run).visit_mismatches(run->n_threads, *layout, *visits, *queries, *best); });
-}
-
-int32_t ts_visit_scores(const ts_run* run, const ts_layout* layout, const ts_visits* visits, const ts_rows* queries,
-                        const ts_best* best) {
-    return guarded([&] { functions(run).visit_scores(run->n_threads, *layout, *visits, *queries, *best); });
-}
-
-int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const ts_visits* visits,
-                         const ts_best* best) {
-    return guarded([&] { functions(run).visit_trellis(run->n_threads, *cells, *visits, *best); });
 }
 
 int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out) {

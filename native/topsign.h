@@ -40,51 +40,86 @@ typedef struct {
     int64_t count, width;
 } ts_rows;
 
-/* Of adaptive codes; low_bits is -1 in the fast layout, 0 for a bitmap, otherwise of Elias-Fano (core/layout.h), and -2
-   says that a code is the signs of the whole pool. */
+/* Adaptive codes: n_bits of n_pool locations; low_bits is 0 for a bitmap, otherwise that of Elias-Fano (core/kept.h).
+ */
 typedef struct {
     int64_t n_bits, n_pool, low_bits;
 } ts_layout;
 
-/* Codes; alive is a bitmap of the codes that are searched, weights multiply their scores, ids ascend, and all three may
-   be null. The code at position i is row first_row + i; without ids, equal codes are ordered by row. */
+/* Codes in blocks of 32: byte plane p of block b is the 32 bytes from planes + (b * code_bytes + p) * 32 on, and code i
+   is lane i % 32 of block i / 32. alive is a bitmap of the codes that are searched, ids ascend, and both may be null.
+   Code i is row first_row + i; without ids, equal codes are ordered by row. */
 typedef struct {
-    ts_layout layout;
-    const uint8_t* data;
+    const uint8_t* planes;
     int64_t count;
     const uint8_t* alive;
-    const float* weights;
     const int64_t* ids;
     int64_t first_row;
 } ts_codes;
 
-/* At least one range of codes, all of one layout, searched together. */
+/* At least one range of codes, searched together. */
 typedef struct {
     const ts_codes* ranges;
     int64_t count;
 } ts_code_ranges;
 
-/* Packed signs of queries; masks (of the bits to compare, only with low_bits -2) may be null. */
+/* Trellis codes: a ring of n_steps nibbles. Step s reads the byte of nibbles s - 1 and s, and reconstructs the
+   coordinates first[s] up to, but not at, first[s + 1] by one of 256 rows of levels, from books[s] on; columns are the
+   same books transposed. The encoder minimises the sum of weights * level^2 - 2 * weights * level * (coordinate *
+   scales). The square norm of a reconstruction is the constant plus the sum of squares, (n_steps, 256). */
 typedef struct {
-    const uint8_t* bits;
-    const uint8_t* masks;
-    int64_t count;
-} ts_signs;
+    int64_t n_steps, n_coded;
+    const int32_t* first;
+    const int64_t* books;
+    const int8_t* levels;
+    const int8_t* columns;
+    const float* weights;
+    const float* scales;
+    const double* squares;
+    double constant;
+} ts_ring;
 
-/* The k best of each query: (n_queries, k), row -1 if there are fewer. values: int32 or float. */
+/* What the bytes of a code are: signs of 8 projections, largest of groups of 8 (a nibble each), a ring, or kept
+   locations. */
+enum { TS_SIGNS, TS_GROUPS, TS_RING, TS_KEPT };
+
+/* The factor of a code, a number of 16 bits in its last two bytes: none; 2^14 over the number; or two to the power of
+   (number - 2^15) / 512. A number of 0 is a factor of 0. */
+enum { TS_NO_FACTOR, TS_COSINE_FACTOR, TS_LOG_FACTOR };
+
+/* How codes are scored. code_bytes are those of a whole code, width is the length of a query. fractions are the powers
+   of two with exponents 0 to 511/512. */
+typedef struct {
+    int32_t kind, factor;
+    int64_t code_bytes, width;
+    const ts_ring* ring;
+    ts_layout layout;
+    const float* fractions;
+} ts_scoring;
+
+/* Rounded queries, values (count, width): the score of a code is (sum of value * level) * scale + constant, times its
+   factor, each step in float32. The sums fit 32 bits. */
+typedef struct {
+    const int16_t* values;
+    const float* scales;
+    const float* constants;
+    int64_t count;
+} ts_queries;
+
+/* The k best of each query: (n_queries, k), row -1 if there are fewer. */
 typedef struct {
     int64_t k;
     int64_t* rows;
-    void* values;
+    float* values;
 } ts_best;
 
-/* All codes within each query's bound (int32 or float), query after query, by ascending row; counts (n_queries,) of all
-   that there are, of which the first `capacity` are written. */
+/* All codes that reach each query's bound, query after query, by ascending row; counts (n_queries,) of all that there
+   are, of which the first `capacity` are written. */
 typedef struct {
-    const void* bounds;
+    const float* bounds;
     int64_t capacity;
     int64_t* rows;
-    void* values;
+    float* values;
     int64_t* counts;
 } ts_found;
 
@@ -134,167 +169,49 @@ TOPSIGN_API int32_t ts_select(const ts_run* run, const ts_selection* selection);
 
 TOPSIGN_API int32_t ts_pack_bits(const ts_run* run, const ts_rows* rows, uint8_t* out);
 
-/* Packing and unpacking. valid: 1 if the bytes are a code that packing can produce, else 0. */
+/* Packing and unpacking of adaptive codes, rows of bytes. valid: 1 if the bytes are a code that packing can produce,
+   else 0. */
 typedef struct {
     int32_t* locations;
     uint8_t* signs;
 } ts_contents;
 TOPSIGN_API int32_t ts_pack_codes(const ts_run* run, const ts_layout* layout, int64_t n_codes,
                                   const ts_contents* contents, uint8_t* out);
-TOPSIGN_API int32_t ts_unpack_codes(const ts_run* run, const ts_codes* codes, const ts_contents* out);
-TOPSIGN_API int32_t ts_valid_codes(const ts_run* run, const ts_codes* codes, uint8_t* valid);
+TOPSIGN_API int32_t ts_unpack_codes(const ts_run* run, const ts_layout* layout, const uint8_t* codes, int64_t n_codes,
+                                    const ts_contents* out);
+TOPSIGN_API int32_t ts_valid_codes(const ts_run* run, const ts_layout* layout, const uint8_t* codes, int64_t n_codes,
+                                   uint8_t* valid);
 
-/* Bits of each query that differ from each code: out (n_queries, n_codes). */
-TOPSIGN_API int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, int32_t* out);
+/* Codes of groups of eight projections: the location of the largest magnitude (of equal ones the lower), plus 8 if it
+   is not negative; the first group of a byte is its low nibble. totals are the sums of the largest magnitudes. */
+TOPSIGN_API int32_t ts_encode_groups(const ts_run* run, const ts_rows* projected, uint8_t* out, double* totals);
 
-/* Sum of each query's values at a code's locations, each with the code's sign: out (n_queries, n_codes). */
-TOPSIGN_API int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out);
+/* Trellis codes of coordinates, (n_coded,) per row, each followed by its cosine factor: the cheapest closed paths. */
+TOPSIGN_API int32_t ts_ring_encode(const ts_run* run, const ts_ring* ring, const ts_rows* rows, uint8_t* out);
+/* Norms of reconstructions; codes are rows of `stride` bytes. */
+TOPSIGN_API int32_t ts_ring_norms(const ts_run* run, const ts_ring* ring, const uint8_t* codes, int64_t n_codes,
+                                  int64_t stride, double* out);
 
-/* By mismatches (fewer is better), or by score: the sum of ts_score_sums times the code's weight, higher is better.
-   Of equal codes the lower id comes first. */
-TOPSIGN_API int32_t ts_rank_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
-                                       const ts_best* best);
-TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
-                                         const ts_found* found);
-TOPSIGN_API int32_t ts_rank_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
-                                   const ts_best* best);
-TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
-                                     const ts_found* found);
+/* Levels of codes, rows of code_bytes: out (n_codes, width). */
+TOPSIGN_API int32_t ts_decode(const ts_run* run, const ts_scoring* scoring, const uint8_t* codes, int64_t n_codes,
+                              int8_t* out);
 
-/* Entropy coding of sets of locations: `capacity` zero-padded bytes per set. */
-typedef struct {
-    int64_t n_sets, n_bits, n_pool, capacity;
-} ts_sets;
-TOPSIGN_API int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
-                                   int64_t* lengths);
-TOPSIGN_API int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations);
+/* Rounds rows of real values to multiples of a step, the largest magnitude of the row over `limit`, or 1 if it is 0. */
+TOPSIGN_API int32_t ts_round(const ts_run* run, const ts_rows* rows, int64_t limit, int16_t* out, float* steps);
 
-/* Square norm of a reconstruction: constant + unit * sum of level * (level * quadratic + linear), an exact integer of
-   32 bits; the rest in float32. Quadratic and linear coefficients are at most 2^15 - 1 and 2^22. */
-typedef struct {
-    const int32_t* linear;
-    const int16_t* quadratic;
-    float unit, constant;
-} ts_trellis_norm;
-
-/* Trellis codes (kernels/trellis.h): a ring of n_bits bits in code_bytes bytes; offsets (n_coded,) ascend below n_bits,
-   multipliers and addends are 256 pairs that coordinates take in turn, levels 128 odd numbers, antisymmetric. */
-typedef struct {
-    int64_t n_bits, window, n_coded, code_bytes;
-    const int32_t* offsets;
-    const uint16_t* multipliers;
-    const uint16_t* addends;
-    const int8_t* levels;
-    ts_trellis_norm norm;
-} ts_trellis;
-
-/* Cost that the encoder minimises: sum of (squares * level^2 >> square_shifts) - (target * level << shifts) over
-   coordinates, target being a projection times its scale, rounded and at most limit. Shifts are equal where offsets
-   are. */
-typedef struct {
-    const float* scales;
-    const int32_t* squares;
-    const int32_t* square_shifts;
-    const int32_t* shifts;
-    int32_t limit;
-} ts_trellis_costs;
-
-/* Trellis codes of one design. */
-typedef struct {
-    const uint8_t* data;
-    int64_t count;
-} ts_trellis_codes;
-
-/* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, over the code's norm.
-   If fine is not null, values have a second digit: they are value * 2^fine_bits + fine, and their sums fit 32 bits.
- */
-typedef struct {
-    const int8_t* values;
-    const int8_t* fine;
-    int64_t fine_bits;
-    const float* scales;
-    const float* constants;
-    int64_t count;
-} ts_trellis_queries;
-
-/* A cell: the tables of its codes, and the queries rounded for these tables. */
-typedef struct {
-    ts_trellis trellis;
-    ts_trellis_queries queries;
-} ts_trellis_cell;
-
-/* Codes of one cell in an array: all of them, or those at the ascending positions, `count` in either case. alive (a
-   bitmap over the array), positions and ids (of the whole array, ascending) may be null; rows are as in ts_codes. If
-   fractions is not null, scores are multiplied by the norms in the last two bytes of codes: s, little-endian, stands
-   for fractions[s % 512] * 2^(s / 512 - 64), and zero for zero. */
-typedef struct {
-    int64_t cell, first_row;
-    const uint8_t* data;
-    const uint8_t* alive;
-    const int64_t* ids;
-    const float* fractions;
-    int64_t count;
-    const int64_t* positions;
-} ts_trellis_range;
-
-/* At least one cell, and ranges of their codes, searched together; the cells have the same number of queries. */
-typedef struct {
-    const ts_trellis_cell* cells;
-    int64_t n_cells;
-    const ts_trellis_range* ranges;
-    int64_t n_ranges;
-} ts_trellis_ranges;
-
-/* Signals of one cell: coordinates (count, n_coded), and the rows of their codes (null: the first ones). The mark goes
-   into the bits of byte n_bits / 8 that the ring leaves. */
-typedef struct {
-    ts_trellis trellis;
-    ts_trellis_costs costs;
-    const float* values;
-    int64_t count;
-    const int64_t* rows;
-    int64_t mark;
-} ts_trellis_signals;
-
-/* Projections of queries, rounded for each cell. Cell c reads the columns numbered columns[ends[c - 1]] up to, but not
-   at, columns[ends[c]], times their weights. values are multiples of the query's scale in [-127, 127], or, if fine_bits
-   is not 0, of 2^fine_bits times the scale, and fine is the rest. Both have the queries of one cell after those of
-   another, (count, n_columns of the cell) each; scales are (n_cells, count). */
-typedef struct {
-    ts_rows projected;
-    const int64_t* columns;
-    const double* weights;
-    int64_t n_cells;
-    const int64_t* ends;
-    const int64_t* fine_bits;
-    int8_t* values;
-    int8_t* fine;
-    float* scales;
-} ts_trellis_rounding;
-TOPSIGN_API int32_t ts_trellis_round(const ts_run* run, const ts_trellis_rounding* rounding);
-
-/* Codes of the signals of all cells, of one size: (n_codes, code_bytes). */
-TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells,
-                                      uint8_t* codes);
-/* Levels of each code, (n_codes, n_coded); one over the norm of each; and exact sums, (n_queries, n_codes). */
-TOPSIGN_API int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                                      int8_t* out);
-TOPSIGN_API int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                                       float* out);
-TOPSIGN_API int32_t ts_trellis_sums(const ts_run* run, const ts_trellis_cell* cell, const ts_trellis_codes* codes,
-                                    int32_t* out);
-/* By score, as ts_rank_scores and ts_within_scores. */
-TOPSIGN_API int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_best* best);
-TOPSIGN_API int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found);
+/* Scores of all codes, (n_queries, count); the k best; and all that reach a bound. Of equal codes the lower id comes
+   first. */
+TOPSIGN_API int32_t ts_scores(const ts_run* run, const ts_scoring* scoring, const ts_codes* codes,
+                              const ts_queries* queries, float* out);
+TOPSIGN_API int32_t ts_rank(const ts_run* run, const ts_scoring* scoring, const ts_code_ranges* codes,
+                            const ts_queries* queries, const ts_best* best);
+TOPSIGN_API int32_t ts_within(const ts_run* run, const ts_scoring* scoring, const ts_code_ranges* codes,
+                              const ts_queries* queries, const ts_found* found);
 
 /* Entries of a segment in the order of their regions: those of region r are at positions[starts[r]] up to, but not at,
-   starts[r + 1]. alive, weights, ids and rows are as in ts_codes. */
+   starts[r + 1]. */
 typedef struct {
-    const uint8_t* data;
-    const uint8_t* alive;
-    const float* weights;
-    const int64_t* ids;
-    int64_t first_row;
+    ts_codes codes;
     const int32_t* positions;
     const int32_t* starts;
 } ts_region_segment;
@@ -303,27 +220,22 @@ typedef struct {
    but not at, starts[q + 1]. */
 typedef struct {
     const ts_region_segment* segments;
-    int64_t n_segments, n_regions, code_bytes, n_queries;
+    int64_t n_segments;
     const int64_t* starts;
     const int32_t* regions;
 } ts_visits;
 
-/* Cells of trellis codes; the number of a code's cell is in the byte cell_byte of it, under cell_mask. fractions are
-   as in ts_trellis_range. */
-typedef struct {
-    const ts_trellis_cell* cells;
-    int64_t n_cells, cell_byte;
-    int32_t cell_mask;
-    const float* fractions;
-} ts_trellis_cells;
+/* As ts_rank, of the entries in the regions that each query visits. */
+TOPSIGN_API int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_visits* visits,
+                             const ts_queries* queries, const ts_best* best);
 
-/* As ts_rank_mismatches, ts_rank_scores and ts_rank_trellis, of the entries in the regions that each query visits. */
-TOPSIGN_API int32_t ts_visit_mismatches(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
-                                        const ts_signs* queries, const ts_best* best);
-TOPSIGN_API int32_t ts_visit_scores(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
-                                    const ts_rows* queries, const ts_best* best);
-TOPSIGN_API int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const ts_visits* visits,
-                                     const ts_best* best);
+/* Entropy coding of sets of locations: `capacity` zero-padded bytes per set. */
+typedef struct {
+    int64_t n_sets, n_bits, n_pool, capacity;
+} ts_sets;
+TOPSIGN_API int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
+                                   int64_t* lengths);
+TOPSIGN_API int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations);
 
 /* Sums of products of signed bytes (n_queries, width) with bytes of at most 127 (n_rows, width): out (n_queries,
    n_rows). The width is a multiple of 64. */

@@ -5,9 +5,9 @@ import signal
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from numpy_kernels import PATHS, use_path
 from small import N_FEATURES, make_index
 
+from topsign import kernels
 from topsign.kernels import library
 
 collect_ignore_glob = ["data/*"]  # scripts that wrote the data
@@ -30,10 +30,10 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-@pytest.fixture(params=PATHS)
+@pytest.fixture(params=kernels.available())
 def path(request):
-    """Each kernel path that this machine can run, and the NumPy kernels, in turn."""
-    with use_path(request.param) as chosen:
+    """Each kernel path that this machine can run, in turn."""
+    with kernels.use(request.param) as chosen:
         yield chosen
 
 

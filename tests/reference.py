@@ -128,16 +128,6 @@ def pack(bits):
     return out
 
 
-def pack_fast(locations, bits, n_pool):
-    counts = [0] * -(-n_pool // 128)
-    tail = []
-    for row, bit in zip(locations, bits, strict=True):
-        counts[row // 128] += 1
-        offset = row % 128
-        tail.append(128 * bool(bit) + 16 * (offset % 8) + offset // 8)
-    return counts + tail
-
-
 def pack_compact(locations, bits, n_pool):
     """Signs, low parts and high parts, each padded to bytes, with the smallest split; ties: longest low part."""
     candidates = []
@@ -226,12 +216,34 @@ def cosine(a, b):
 # Heads: compare every class
 
 
-def estimated_logit(projected, weight, weight_projected, n_bits, intercept=0.0):
-    """Scale times the sum of the input's projections with the code's signs, plus the intercept; zero weights add 0."""
-    if not np.any(weight):
+def kept_levels(projected, n_bits):
+    """Signs of the n_bits largest projections, zero elsewhere."""
+    kept = select_locations(projected, n_bits)
+    return [(1 if value >= 0 else -1) if row in kept else 0 for row, value in enumerate(projected)]
+
+
+def grouped_levels(projected):
+    """Sign of the largest projection of each group of eight, zero elsewhere."""
+    return [level for start in range(0, len(projected), 8) for level in kept_levels(projected[start : start + 8], 1)]
+
+
+def sign_levels(projected):
+    """Signs of all projections."""
+    return kept_levels(projected, len(projected))
+
+
+def estimated_logit(projected, weight, weight_projected, levels, intercept=0.0):
+    """Scale of the weights times the sum of the input's rounded projections with the code's levels, plus intercept."""
+    limit = min(32767, (2**31 - 1) // len(projected))
+    step = np.float32(max(abs(float(value)) for value in projected) / limit) or np.float32(1)
+    values = [round(float(value) / float(step)) for value in projected]
+    total = sum(value * level for value, level in zip(values, levels, strict=True))
+    kept = lane_sum(abs(float(value)) for value, level in zip(weight_projected, levels, strict=True) if level)
+    if not kept:
         return intercept
-    locations, bits, _, scale = entry(weight, weight_projected, n_bits)
-    return float(score_sum(projected, bits, locations) * scale) + intercept
+    number = round(512 * math.log2(square_norm(weight) / kept))  # the scale is stored in two bytes
+    scale = np.float32(np.float32(2 ** (number % 512 / 512)) * np.float32(2.0 ** (number // 512)))
+    return float(np.float32(total) * step * scale) + intercept
 
 
 def best_classes(scores, k):
@@ -258,49 +270,92 @@ def reflected_axes(axes):
     return turned * signs
 
 
-def trellis_level(state, coordinate, window, multipliers, addends, levels):
-    """Level of a coordinate for the bits of its window."""
-    turn = coordinate % len(multipliers)
-    word = (state << (16 - window)) * int(multipliers[turn]) + int(addends[turn])
-    return int(levels[(word & 0xFFFF) >> 9])
+def windows(code, n_steps):
+    """Bytes of nibbles s - 1 and s of a ring, for each step s; the high nibble of a byte comes first."""
+    nibbles = [nibble for byte in code[: n_steps // 2] for nibble in (int(byte) >> 4, int(byte) & 15)]
+    return [16 * nibbles[step - 1] + nibbles[step] for step in range(n_steps)]
 
 
-def trellis_decode(code, n_bits, window, offsets, multipliers, addends, levels):
-    """Levels of one code: each coordinate reads a window of the ring."""
-    bits = [int(code[i // 8]) >> (7 - i % 8) & 1 for i in range(n_bits)]
+def ring_book(ring, step):
+    """Book of a step, 256 rows of levels."""
+    size = int(ring.first[step + 1] - ring.first[step])
+    start = int(ring.book_starts[ring.book_of_step[step]])
+    return ring.levels[start : start + 256 * size].reshape(256, size)
+
+
+def ring_levels(ring, code):
+    """Levels of one trellis code: each step reads a row of its book."""
+    found = windows(code, ring.n_steps)
+    return [int(level) for step, window in enumerate(found) for level in ring_book(ring, step)[window]]
+
+
+def ring_norm(ring, code):
+    total = ring.constant
+    for step, window in enumerate(windows(code, ring.n_steps)):
+        total += ring.squares[step, window]
+    return math.sqrt(max(0.0, total))
+
+
+def ring_encode(ring, coordinates):
+    """The cheapest closed path through 16 states, which begins where the cheapest open path ends; and its factor."""
+    f, costs = np.float32, np.zeros((ring.n_steps, 256), np.float32)
+    for step in range(ring.n_steps):
+        book, first = ring_book(ring, step).astype(np.int32), int(ring.first[step])
+        for c in range(book.shape[1]):
+            costs[step] = costs[step] + ring.weights[first + c] * (book[:, c] ** 2).astype(f)
+        for c in range(book.shape[1]):
+            slope = (f(-2) * ring.weights[first + c]) * (coordinates[first + c] * ring.scales[first + c])
+            costs[step] = costs[step] + slope * book[:, c].astype(f)
+
+    def run(totals):
+        before = []
+        for step in range(ring.n_steps):
+            paths = totals[:, np.newaxis] + costs[step].reshape(16, 16)
+            before.append(paths.argmin(axis=0))  # of equal costs the lower state
+            totals = paths.min(axis=0)
+        return totals, before
+
+    start = int(run(np.zeros(16, f))[0].argmin())
+    _, before = run(np.where(np.arange(16) == start, f(0), f(1e30)))
+    nibbles, state = [0] * ring.n_steps, start
+    for step in reversed(range(ring.n_steps)):
+        nibbles[step], state = state, int(before[step][state])
+    code = [16 * nibbles[at] + nibbles[at + 1] for at in range(0, ring.n_steps, 2)]
+    number = min(65535, int(np.rint(ring_norm(ring, code) * 2**14)))
+    return [*code, number % 256, number // 256]
+
+
+def group_nibbles(projected):
+    """Location of the largest magnitude of each eight projections, plus 8 if it is not negative."""
     found = []
-    for coordinate, offset in enumerate(offsets):
-        state = 0
-        for place in range(window):
-            state = 2 * state + bits[(int(offset) + place) % n_bits]
-        found.append(trellis_level(state, coordinate, window, multipliers, addends, levels))
+    for start in range(0, len(projected), 8):
+        (location,) = select_locations(projected[start : start + 8], 1)
+        found.append(location + 8 * bool(projected[start + location] >= 0))
     return found
 
 
-def trellis_weight(levels, tables):
-    """One over the norm of a reconstruction: an exact sum, then float32."""
-    total = 0
-    for level, square, line in zip(levels, tables.quadratic, tables.linear, strict=True):
-        total += int(level) * (int(level) * int(square) + int(line))
-    square = np.float32(total) * np.float32(tables.unit) + np.float32(tables.constant)
-    return np.float32(1) / np.sqrt(square) if square > 0 else np.float32(0)
+def rounded(values, limit):
+    """Values over a step of the largest magnitude over the limit, rounded to even; and the step."""
+    step = np.float32(max(abs(float(value)) for value in values)) / np.float32(limit) or np.float32(1)
+    return [max(-limit, min(limit, round(float(value) / float(step)))) for value in values], step
 
 
-def trellis_round(projected, columns, weights, fine_bits):
-    """Scale of a query, and for each column its first and second digit; in float64, ties to even."""
-    weighted = [float(projected[column]) * float(weight) for column, weight in zip(columns, weights, strict=True)]
-    step = max(abs(value) for value in weighted) / (127 * 2**fine_bits)
-    whole = [round(value / step) if step > 0 else 0 for value in weighted]
-    high = [(value + 2**fine_bits // 2) // 2**fine_bits for value in whole]
-    return np.float32(step), high, [value - 2**fine_bits * upper for value, upper in zip(whole, high, strict=True)]
+def factor(code, kind):
+    """Factor in the last two bytes of a code."""
+    if kind is None:
+        return np.float32(1)
+    number = int(code[-2]) + 256 * int(code[-1])
+    if number == 0:
+        return np.float32(0)
+    if kind == "cosine":
+        return np.float32(2**14) / np.float32(number)
+    return np.float32(np.float32(2 ** (number % 512 / 512)) * np.float32(2.0 ** (number // 512 - 64)))
 
 
-def trellis_sum(levels, values, fine, fine_bits):
-    """Score of a query with two digits (the second may be zero) and the levels of a code."""
-    return sum(
-        int(level) * ((int(value) << fine_bits) + int(digit))
-        for level, value, digit in zip(levels, values, fine, strict=True)
-    )
+def score(levels, values, scale, constant, factor):
+    """Score of a code: an exact sum, then three steps in float32."""
+    total = sum(int(level) * int(value) for level, value in zip(levels, values, strict=True))
+    return (np.float32(total) * np.float32(scale) + np.float32(constant)) * np.float32(factor)
 
 
 def trellis_norm(low, high):
@@ -339,19 +394,6 @@ def trellis_cosine(first, second):
     return product / math.sqrt(squares) if squares else 0.0
 
 
-def trellis_cost(code, values, tables, multipliers, addends, levels):
-    """Cost that the encoder minimises."""
-    decoded = trellis_decode(code, tables.n_bits, tables.window, tables.offsets, multipliers, addends, levels)
-    total = 0
-    for i, level in enumerate(decoded):
-        target = np.float32(values[i]) * tables.scales[i]
-        target = int(np.rint(min(max(target, -np.float32(tables.limit)), np.float32(tables.limit))))
-        shift = int(tables.square_shifts[i])
-        total += (int(tables.squares[i]) * level**2 + ((1 << shift) >> 1)) >> shift
-        total -= (target * level) << int(tables.shifts[i])
-    return total
-
-
 def products(signals, columns, factors=None, minus=None):
     """Products of rows in float32: each feature is scaled and shifted, then terms are added in sequence."""
     out = np.zeros((len(signals), len(columns)), np.float32)
@@ -364,58 +406,6 @@ def products(signals, columns, factors=None, minus=None):
                 total = total + value * weight
             out[i, j] = total
     return out
-
-
-def trellis_encode(values, tables, multipliers, addends, levels):
-    """The cheapest code among those that start with the state found by the first pass, with one path per state."""
-    window, n_bits, mask = tables.window, tables.n_bits, (1 << tables.window) - 1
-    targets = []
-    for value, scale in zip(values, tables.scales, strict=True):
-        target = np.float32(value) * scale
-        targets.append(int(np.rint(min(max(target, -np.float32(tables.limit)), np.float32(tables.limit)))))
-    events = sorted({int(offset) for offset in tables.offsets})
-
-    def cost(event, state):
-        total = 0
-        for i in np.flatnonzero(tables.offsets == events[event]).tolist():
-            level = trellis_level(state, i, window, multipliers, addends, levels)
-            shift = int(tables.square_shifts[i])
-            total += (int(tables.squares[i]) * level**2 + ((1 << shift) >> 1)) >> shift
-            total -= (targets[i] * level) << int(tables.shifts[i])
-        return total
-
-    def advance(event):
-        gap = events[event] - events[event - 1]
-        return min(gap + n_bits if gap <= 0 else gap, window)
-
-    def run(numbers, first):
-        paths = {state: (cost(numbers[0], state), [state]) for state in range(mask + 1) if first in (None, state)}
-        for event in numbers[1:]:
-            k, before = advance(event), paths
-            paths = {}
-            for state in range(mask + 1):
-                sources = [q << (window - k) | state >> k for q in range(1 << k)]
-                known = [source for source in sources if source in before]
-                if known:
-                    source = min(known, key=lambda one: before[one][0])
-                    paths[state] = (before[source][0] + cost(event, state), [*before[source][1], state])
-        return paths
-
-    n_events = len(events)
-    around = min(n_events, 12 * window)
-    numbers = [event % n_events for event in range(n_events - around // 2, n_events - around // 2 + around)]
-    found = run(numbers, None)
-    best = min(found, key=lambda state: found[state][0])
-    first = found[best][1][numbers.index(0)]
-    paths = run(list(range(n_events)), first)
-    k = advance(0)
-    ends = [q << (window - k) | first >> k for q in range(1 << k)] if n_events > 1 else [first]
-    last = min((end for end in ends if end in paths), key=lambda end: paths[end][0])
-    bits = [0] * (8 * tables.code_bytes)
-    for offset, state in zip(events, paths[last][1], strict=True):
-        for place in range(window):
-            bits[(offset + place) % n_bits] = state >> (window - 1 - place) & 1
-    return np.packbits(bits)
 
 
 def priorities(ids):

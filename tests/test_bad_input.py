@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import topsign as ts
-from topsign.families import AdaptiveRecipe
+from topsign.families import AdaptiveRecipe, GroupedRecipe
 from topsign.signals import open_files
 
 pytestmark = pytest.mark.core
@@ -15,12 +15,13 @@ X = np.random.default_rng(0).standard_normal((5, 20))
 ENCODER = ts.AdaptiveEncoder(n_bits=6, random_state=7).fit(X)
 CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)
 CODES = ENCODER.encode(X)
-BARE = ts.AdaptiveEncoder(n_bits=6, norms=False, random_state=7).fit(X).encode(X)
+NORMED = ts.AdaptiveEncoder(n_bits=6, metric="inner_product", random_state=7).fit(X).encode(X)
 PROJECTED = ENCODER.project(X)
 INDEX = ts.AdaptiveIndex(n_features=20, n_bits=4, random_state=7)
 INDEX.add(X, ids=list("abcde"), metadata=[{"year": row} for row in range(5)])
 PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
-PAIRS = AdaptiveRecipe.make(n_features=8, n_bits=2, norms=False, random_state=7)  # codes of two bits
+PAIRS = AdaptiveRecipe.make(n_features=8, n_bits=2, random_state=7)  # codes of two bits
+GROUPS = GroupedRecipe.make(n_features=16, n_bytes=1, random_state=7)  # codes of two groups
 
 
 def with_value(value, row=3, column=4):
@@ -67,7 +68,8 @@ CALLS = [
     (lambda: ts.AdaptiveEncoder(n_bits=6.0).fit(X), TypeError, "n_bits must be an integer, got 6.0 of type float"),
     (lambda: ts.AdaptiveEncoder(n_bits=True).fit(X), TypeError, "n_bits must be an integer, got True"),
     (lambda: ts.AdaptiveEncoder(n_bits=6, n_pool=2**24 + 1).fit(X), ValueError, "in [1, 16777216], got 16777217"),
-    (lambda: ts.AdaptiveEncoder(n_bits=6, layout="slow").fit(X), ValueError, "layout must be one of 'compact', 'fast'"),
+    (lambda: ts.GroupedIndex(n_features=20, n_bytes=0), ValueError, "n_bytes must be at least 1, got 0"),
+    (lambda: ts.SignIndex(n_features=20, n_bytes=2.5), TypeError, "n_bytes must be an integer, got 2.5 of type float"),
     (lambda: ts.SignEmbedding(n_bits=-3).fit(X), ValueError, "n_bits must be at least 1, got -3"),
     (lambda: ts.SignEmbedding(n_bits=6, projection="fourier").fit(X), ValueError, "got 'fourier'"),
     (lambda: ts.SignEmbedding(n_bits=6, random_state=-1).fit(X), ValueError, "random_state must be in [0, "),
@@ -128,35 +130,38 @@ CALLS = [
         ValueError,
         "metric must be one of 'correlation', 'inner_product'",
     ),
-    (lambda: BARE.scores(PROJECTED), ValueError, "keep no scales (norms=False)"),
-    (lambda: CODES.scores(PROJECTED, query_norms=np.ones(5)), ValueError, 'query_norms go with metric="correlation"'),
     (
-        lambda: CODES.scores(PROJECTED, metric="correlation", query_norms=np.ones(4)),
+        lambda: CODES.scores(PROJECTED, metric="inner_product"),
+        ValueError,
+        "these codes keep no norms, so inner products",
+    ),
+    (lambda: NORMED.scores(PROJECTED, query_norms=np.ones(5)), ValueError, 'query_norms go with metric="correlation"'),
+    (
+        lambda: CODES.scores(PROJECTED, query_norms=np.ones(4)),
         ValueError,
         "query_norms must be 5 finite values, none negative, got shape (4,)",
     ),
-    (lambda: CODES.to_layout("slow"), ValueError, "layout must be one of"),
     (lambda: ts.AdaptiveCodes.concatenate([]), ValueError, "at least one part"),
     (
-        lambda: ts.AdaptiveCodes.concatenate([CODES, BARE]),
+        lambda: ts.AdaptiveCodes.concatenate([CODES, NORMED]),
         ValueError,
-        "must have equal recipes, got norms=True and norms=False",
+        "must have equal recipes, got metric='correlation' and metric='inner_product'",
     ),
-    (lambda: ts.AdaptiveCodes(CODES.data[:, 1:], recipe=BARE.recipe), ValueError, "must be uint8 of shape (n_codes, "),
+    (lambda: ts.AdaptiveCodes(CODES.data[:, 1:], recipe=CODES.recipe), ValueError, "must be uint8 of shape (n_codes, "),
     (
-        lambda: ts.AdaptiveCodes(CODES.data ^ 255, recipe=BARE.recipe),
+        lambda: ts.AdaptiveCodes(CODES.data ^ 255, recipe=CODES.recipe),
         ValueError,
         "not a packed code at row 0 (5 such rows)",
     ),
     (
-        lambda: ts.AdaptiveCodes(CODES.data, recipe=CODES.recipe, columns={"norms": np.ones(5)}),
+        lambda: ts.GroupedCodes.from_locations([[3, 5]], [[1, 1]], recipe=GROUPS),
         ValueError,
-        "need the columns ['norms', 'scales'], got ['norms']",
+        "one of each group of eight",
     ),
     (
-        lambda: ts.AdaptiveCodes(CODES.data, recipe=CODES.recipe, columns={"norms": np.zeros(5), "scales": np.ones(5)}),
+        lambda: ts.GroupedCodes(np.zeros((1, 2), np.uint8), recipe=GROUPS),
         ValueError,
-        "norms must be 5 positive finite values",
+        "must be uint8 of shape (n_codes, 1)",
     ),
     (lambda: ts.AdaptiveCodes.from_locations([[3, 3]], [[1, 1]], recipe=PAIRS), ValueError, "ascend without repeats"),
     (lambda: ts.AdaptiveCodes.from_locations([[3, 8]], [[1, 1]], recipe=PAIRS), ValueError, "lie in [0, 8)"),
@@ -254,7 +259,7 @@ def test_bad_input_says_what_was_wrong(call, error, words):
     assert words in str(raised.value)
 
 
-@pytest.mark.parametrize("constructor", [ts.AdaptiveIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("constructor", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
 def test_an_index_that_has_not_learned_says_so(constructor):
     options = {"n_bytes": 5, "center": False} if constructor is ts.TrellisIndex else {"center": True}
     index = constructor(n_features=20, random_state=7, **options)

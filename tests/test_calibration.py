@@ -36,11 +36,11 @@ def real_signals(name):
 # Centring
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.SignIndex])
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex])
 def test_a_centred_index_is_an_index_of_centred_signals(rng, kind):
     signals, queries = anisotropic(rng, 300), anisotropic(rng, 20)
     mean = signals.astype(np.float64).mean(axis=0).astype(np.float32)
-    options = {"n_features": 128, "random_state": 3} | ({"n_bits": 40} if kind is ts.AdaptiveIndex else {})
+    options = {"n_features": 128, "random_state": 3} | ({"n_bits": 40} if kind is ts.AdaptiveIndex else {"n_bytes": 16})
     plain, learned, given = kind(**options), kind(center=True, **options), kind(center=mean, **options)
     plain.add(signals - mean)
     for index in (learned, given):
@@ -141,13 +141,15 @@ def test_one_impostor_is_not_thousands_of_pairs(rng):
     assert index.calibrate(anisotropic(rng, 30), false_alarm=0.05).level <= 0.051
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
 def test_impostors_that_are_entries_are_refused(rng, kind):
     signals = anisotropic(rng, 1000)
     if kind is ts.TrellisIndex:
         index = kind(n_features=128, random_state=1, n_bytes=16, basis="hadamard")
     else:
-        index = kind(n_features=128, random_state=1, center=True)
+        index = kind(
+            n_features=128, random_state=1, center=True, **({} if kind is ts.AdaptiveIndex else {"n_bytes": 16})
+        )
     index.add(signals)
     impostors = anisotropic(rng, 300)
     impostors[7:] = signals[:293]
@@ -374,12 +376,9 @@ def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng)
 
 
 def test_isotropic_signals_give_no_warning(rng):
-    for kind in (ts.AdaptiveIndex, ts.SignIndex):
-        index = (
-            kind(n_features=256, random_state=1)
-            if kind is ts.SignIndex
-            else kind(n_features=256, n_bits=32, random_state=1)
-        )
+    for kind in (ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex):
+        size = {"n_bits": 32} if kind is ts.AdaptiveIndex else {"n_bytes": 16}
+        index = kind(n_features=256, random_state=1, **size)
         index.add(rng.standard_normal((3000, 256)))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -388,13 +387,14 @@ def test_isotropic_signals_give_no_warning(rng):
         assert index.check_null(rng.standard_normal((100, 256))).trusted
 
 
-@pytest.mark.parametrize("family", ["adaptive", "sign"])
+@pytest.mark.parametrize("family", ["adaptive", "grouped", "sign"])
 def test_codes_without_signals_show_whether_signals_are_isotropic(rng, tmp_path, family):
     shares = []
     for signals in (rng.standard_normal((1000, 256)), anisotropic(rng, 1000, 256)):
         path = tmp_path / f"{len(shares)}.topsign"
         options = {"n_features": 256, "random_state": 1, "path": path}
-        index = ts.SignIndex(**options) if family == "sign" else ts.AdaptiveIndex(n_bits=32, **options)
+        options |= {"n_bits": 32} if family == "adaptive" else {"n_bytes": 32}
+        index = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}[family](**options)
         index.add(signals)
         with index.store.change() as change:
             change.tables = {}  # an index without a sample of its signals

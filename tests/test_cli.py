@@ -83,7 +83,11 @@ def test_plan_draws(tmp_path, suffix):
         (["plan", "--correlation", "0.07", *TARGET[2:4], "--false-alarm", "1e-9", *TARGET[6:]], 1, "cannot be reached"),
         (["plan", "--correlation", "1.5", *TARGET[2:]], 2, "correlation must lie in"),
         (["plan", *TARGET, "--projection", "fourier"], 2, "--projection must be one of"),
-        (["plan", *TARGET, "--family", "sign"], 2, "--family must be one of 'adaptive', 'trellis', got 'sign'"),
+        (
+            ["plan", *TARGET, "--family", "sign"],
+            2,
+            "--family must be one of 'adaptive', 'grouped', 'trellis', got 'sign'",
+        ),
         (["plan", *TARGET, "--plot", "plan.bmp"], 2, "must be a .png, .svg or .pdf file"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),

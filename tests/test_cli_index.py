@@ -179,15 +179,46 @@ def test_add_with_ids_and_metadata(built):
 
 
 def test_a_sign_index(folder):
-    run("build signals.npy -o s.topsign --family sign --pool 256 --no-norms --seed 3")
+    run("build signals.npy -o s.topsign --family sign --bytes 32 --seed 3")
     index = ts.open_index("s.topsign")
-    assert (index.family, index.recipe.n_pool, index.norms) == ("sign", 256, False)
+    assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("sign", 256, 32)
     rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --format json"))
     assert [row["id"] for row in rows] == [42, 7]
     run("export s.topsign -o s.npz --as bits")
     with np.load("s.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes.data)
     assert "bits per dimension 2.0" in run("inspect s.topsign")
+
+
+def test_a_grouped_index(folder):
+    run("build signals.npy -o g.topsign --family grouped --bytes 8 --seed 3")
+    index = ts.open_index("g.topsign")
+    assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("grouped", 128, 8)
+    memory = ts.GroupedIndex(n_features=N_FEATURES, n_bytes=8, random_state=3)
+    memory.add(np.load("signals.npy"))
+    expected = memory.get(range(300)).codes
+    assert index.get(range(300)).codes == expected
+    rows = json.loads(run("search g.topsign queries.npy -k 1 --format json"))
+    assert [row["id"] for row in rows] == [42, 7]
+    assert "bits per dimension 0.5" in run("inspect g.topsign")
+    run("export g.topsign -o g.npz --as bits")
+    with np.load("g.npz") as stored:
+        np.testing.assert_array_equal(stored["bits"], expected.to_bits())
+    run("export g.topsign -o sparse.npz --as sparse")
+    assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
+    run("export g.topsign -o g.csv --as sparse")
+    with open("g.csv") as file:
+        assert list(csv.reader(file))[1][1] == ts.export.PgvectorSparse.of(index).entries(expected)[0]
+
+
+def test_factors_are_part_of_exported_codes(folder):
+    run("build signals.npy -o i.topsign --family grouped --bytes 8 --metric inner_product --seed 3")
+    index = ts.open_index("i.topsign")
+    run("export i.topsign -o i.npz")
+    with np.load("i.npz") as stored:
+        assert set(stored) == {"ids", "recipe", "codes"}
+        np.testing.assert_array_equal(stored["codes"], index.get(range(300)).codes.data)
+        assert stored["codes"].shape == (300, 10)
 
 
 def test_inspect_estimates_searches(built):
@@ -216,8 +247,7 @@ def test_exports_lose_nothing(built):
     with np.load("codes.npz") as stored:
         codes = dict(stored)
     recipe = Recipe.from_json(json.loads(str(codes["recipe"])), "codes.npz")
-    columns = {name: codes[name] for name in recipe.column_names}
-    assert recipe.codes_type(codes["codes"], recipe=recipe, columns=columns) == expected
+    assert recipe.codes_type(codes["codes"], recipe=recipe) == expected
     with np.load("bits.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], expected.to_bits())
     assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
@@ -343,12 +373,12 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         (
             "build signals.npy -o b.topsign --family tree",
             2,
-            "--family must be one of adaptive, sign, trellis, got tree",
+            "--family must be one of adaptive, grouped, sign, trellis, got tree",
         ),
         (
             "build signals.npy -o b.topsign --family sign --bits 9",
             2,
-            "--family sign does not take --bits; it takes --pool",
+            "--family sign does not take --bits; it takes --bytes",
         ),
         (
             "build signals.npy -o b.topsign --family trellis --bytes 9 --pool 64",
@@ -356,6 +386,8 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
             "--family trellis does not take --pool",
         ),
         ("build signals.npy -o b.topsign --family trellis", 2, "--family trellis needs --bytes"),
+        ("build signals.npy -o b.topsign --family grouped --bytes 0", 2, "--bytes must be at least 1, got 0"),
+        ("build signals.npy -o b.topsign --bytes 9", 2, "--family adaptive does not take --bytes"),
         ("build signals.npy -o b.topsign --metric cosinus", 2, "--metric must be one of"),
         (
             "build signals.npy -o a.topsign --resume --family sign",
@@ -364,7 +396,6 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ),
         ("build signals.npy -o a.topsign --resume --center", 2, "started with --no-center, got --center"),
         ("build signals.npy -o a.topsign --resume --seed 8", 2, "started with --seed 7, got --seed 8"),
-        ("build signals.npy -o a.topsign --resume --local 2", 2, "--family adaptive does not take --local"),
         ("build signals.npy -o b.topsign --array x", 2, "array= applies to .npz, .parquet and .safetensors"),
         ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
         ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),

@@ -140,8 +140,7 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     assert (index.search(QUERIES, probes=3).exhaustive == "").all()
     regions = index._learned().regional.regions()
     for segment in index.store.snapshot.segments:
-        columns = {name: segment.columns.column(name) for name in recipe.column_names}
-        assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes, columns))
+        assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes))
     with pytest.raises(ValueError, match=f"has originals='{kind}', got originals='float32'"):
         encode(originals="float32")
     with pytest.raises(ValueError, match="originals"):

@@ -41,7 +41,7 @@ from topsign.store.manifest import FileRecord, SegmentRecord
 from topsign.store.versions import PENDING
 
 N_FEATURES = 96
-KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
+KINDS = ["adaptive", "grouped", "inner product", "sign"]
 
 # Dask clients warn when they lose workers or the scheduler.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -49,12 +49,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 def make_index(kind, **options):
     options = {"n_features": N_FEATURES, "random_state": 7} | options
-    if kind == "signs":
-        return ts.SignIndex(**options)
+    if kind in ("grouped", "sign"):
+        return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=12, **options)
     options |= {
-        "compact": {},
-        "fast": {"layout": "fast"},
-        "no norms": {"norms": False},
+        "adaptive": {},
         "inner product": {"metric": "inner_product"},
         "gaussian": {"projection": "gaussian", "n_pool": 120},
     }[kind]
@@ -142,7 +140,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
     assert len(index.placement) == 4
     among = np.random.default_rng(3).permutation(700)[:250]
     few = np.array([5, 699])  # in two segments of eight
-    adaptive = [{}, {"adaptive_bits": 17}] if kind == "signs" else [{}]
+    adaptive = [{}, {"adaptive_bits": 17}] if kind == "sign" else [{}]
     for scoring in ("asymmetric", "hamming"):
         near = {"radius": 0.45} if scoring == "hamming" else {"threshold": float(memory.search(queries).scores[0, 9])}
         for options in adaptive:
@@ -163,7 +161,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
 
 def test_queries_travel_in_blocks(client, source, tmp_path, signals, queries, monkeypatch):
     monkeypatch.setattr(cluster_index, "SMALL_QUERY_BYTES", 4 * 4 * N_FEATURES)
-    memory = make_index("compact")
+    memory = make_index("adaptive")
     memory.add(signals)
     ts.distributed.encode(source, tmp_path / "codes", memory, client=client)
     with ts.distributed.open(tmp_path / "codes", client=client) as index:
@@ -183,19 +181,17 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
     single = tmp_path / "all.npy"
     np.save(single, signals)
     forms = [source, single, dask.array.from_array(signals, chunks=(90, 50)), f"file://{source}", lists]
-    made = encode(make_index("fast").recipe, signals)
+    made = encode(make_index("grouped").recipe, signals)
     for i, form in enumerate(forms):
         out, options = tmp_path / f"out{i}", {"array": "x"} if form is lists else {}
-        encoded = ts.distributed.encode(form, out, make_index("fast"), client=client, segment_entries=90, **options)
+        encoded = ts.distributed.encode(form, out, make_index("grouped"), client=client, segment_entries=90, **options)
         assert encoded.n_segments == 8
         with ts.open_index(out) as index:
             index.verify()
             assert_array_equal(index.ids, np.arange(700))
             segment = index.store.snapshot.segments[1]
             assert_array_equal(segment.ids, np.arange(90, 180))
-            assert_array_equal(segment.codes, made.codes[90:180])
-            for name, values in made.columns.items():
-                assert_array_equal(segment.columns.column(name), values[90:180])
+            assert_array_equal(segment.codes.rows(), made[90:180])
 
 
 def test_an_encoder_may_replace_a_recipe(client, source, tmp_path, signals, queries):
@@ -217,7 +213,7 @@ def test_no_client_starts_a_local_cluster_and_any_file_system_works(source, tmp_
     table = pyarrow.table({"x": pyarrow.array(signals[:50].tolist())})
     with fs.open("/in/zlast.parquet", "wb") as file:
         pyarrow.parquet.write_table(table, file, row_group_size=20)
-    memory = make_index("compact")
+    memory = make_index("adaptive")
     memory.add(np.vstack([signals, signals[:50]]))
     try:
         assert ts.distributed.encode("memory://in", "memory://out", memory, segment_entries=90).n_entries == 750
@@ -242,7 +238,7 @@ def test_no_client_starts_a_local_cluster_and_any_file_system_works(source, tmp_
 
 def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, queries):
     out = tmp_path / "codes"
-    memory = make_index("compact")
+    memory = make_index("adaptive")
     memory.add(signals)
     ts.distributed.encode(source, out, memory, client=client, segment_entries=90)
     index = ts.distributed.open(out, client=client)
@@ -265,7 +261,7 @@ def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, 
         ts.distributed.encode(source, out, memory, client=client)
 
 
-@pytest.mark.parametrize("kind", ["compact", "no norms", "signs", "gaussian"])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "gaussian"])
 def test_a_local_index_opens_on_a_cluster(client, tmp_path, signals, queries, kind, monkeypatch):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)
     index = make_index(kind, path=tmp_path / "one.topsign")
@@ -278,8 +274,8 @@ def test_a_local_index_opens_on_a_cluster(client, tmp_path, signals, queries, ki
         assert_same(opened.search(queries), index.search(queries))
         some = index.ids[::9]
         assert_same(opened.search(queries, among=some), index.search(queries, among=some))
-        if kind in ("compact", "signs"):
-            assert_same_pairs(opened, index, monkeypatch, [{"k": 2} if kind == "signs" else {"threshold": 0.3}])
+        if kind in ("adaptive", "grouped", "sign"):
+            assert_same_pairs(opened, index, monkeypatch, [{"k": 2} if kind == "sign" else {"threshold": 0.3}])
         with pytest.raises(ValueError, match="among must be in the index, but ") as raised:
             opened.search(queries, among=[int(some[0]), 6000, int(ids[0])])
         assert f"but 6000, {ids[0]} are not" in str(raised.value)
@@ -291,7 +287,7 @@ def test_a_local_index_opens_on_a_cluster(client, tmp_path, signals, queries, ki
 
 
 def test_ids_may_be_texts(client, tmp_path, signals, queries):
-    index = make_index("compact", path=tmp_path / "one.topsign")
+    index = make_index("adaptive", path=tmp_path / "one.topsign")
     names = [f"doc-{i}" for i in range(700)]
     index.add(signals, ids=names, metadata=[{"row": i} for i in range(700)])
     index.remove(names[::5])
@@ -329,7 +325,7 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
     monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # ids are compared in several groups
     order = np.random.default_rng(5).permutation(5000)[:700]
     ids = [f"doc-{i}" for i in order] if texts else order.tolist()
-    source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("compact")
+    source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("adaptive")
     source.mkdir()
     for i, rows in enumerate(np.split(np.arange(700), [300])):
         name = source / f"{i}.{'parquet' if i else 'arrow'}"
@@ -390,7 +386,7 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
 
 
 def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queries):
-    out, memory = tmp_path / "codes", make_index("compact")
+    out, memory = tmp_path / "codes", make_index("adaptive")
     memory.add(signals)
     ts.distributed.encode(source, out, memory, client=client, segment_entries=90)
     index, other = (ts.distributed.open(out, client=client) for _ in range(2))
@@ -428,9 +424,9 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
     index.compact()
     index.verify()
     assert_same(index.search(queries), memory.search(queries))
-    names = make_index("compact", path=tmp_path / "texts")
+    names = make_index("adaptive", path=tmp_path / "texts")
     names.add(signals[:200], ids=[f"d{i}" for i in range(200)])
-    expected = make_index("compact")
+    expected = make_index("adaptive")
     expected.add(signals[:200], ids=[f"d{i}" for i in range(200)])
     with ts.distributed.open(tmp_path / "texts", client=client) as named:
         for one in (named, expected):
@@ -443,7 +439,7 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
 
 def test_entries_that_others_add_while_a_cluster_encodes_are_kept(client, source, tmp_path, signals):
     """Ids are reserved, a local writer leaves files that no version references yet, and a second job is refused."""
-    out, encoder = tmp_path / "codes", make_index("compact")
+    out, encoder = tmp_path / "codes", make_index("adaptive")
     added = []
 
     def add(done, total):
@@ -487,7 +483,7 @@ def test_the_sample_is_that_of_one_machine(client, tmp_path):
     signals = rng.standard_normal((5000, N_FEATURES)).astype(np.float32)
     folder, out = tmp_path / "in", tmp_path / "codes"
     folder.mkdir()
-    plain = make_index("compact")
+    plain = make_index("adaptive")
     np.save(folder / "0.npy", signals[:1500])
     spoilt = signals[1500:3500].copy()
     spoilt[-1] = np.nan
@@ -515,7 +511,7 @@ def test_the_sample_follows_ids_of_a_column(client, tmp_path):
     ids = rng.permutation(10**6)[:2600]
     vectors = pyarrow.FixedSizeListArray.from_arrays(signals.ravel(), N_FEATURES)
     pyarrow.parquet.write_table(pyarrow.table({"id": ids, "vector": vectors}), tmp_path / "in.parquet")
-    plain = make_index("signs")
+    plain = make_index("sign")
     plain.add(signals, ids=ids)
     out = tmp_path / "codes"
     ts.distributed.encode(tmp_path / "in.parquet", out, plain, client=client, id_column="id", segment_entries=1000)
@@ -533,7 +529,7 @@ def test_the_sample_of_a_dask_array(client, tmp_path):
         return block
 
     array = dask.array.from_array(signals, chunks=(900, N_FEATURES)).map_blocks(checked, dtype=np.float32)
-    plain, out = make_index("signs"), tmp_path / "codes"
+    plain, out = make_index("sign"), tmp_path / "codes"
     with pytest.raises(ValueError, match="not yet"):
         ts.distributed.encode(array, out, plain, client=client)
     Path(flag).touch()
@@ -550,7 +546,7 @@ def test_means_and_nulls_are_stored(client, tmp_path):
     entries, queries, impostors = np.split(signals, [600, 620])
     np.save(tmp_path / "entries.npy", entries)
     run_encode, out = ts.distributed.encode, tmp_path / "codes"
-    plain = make_index("compact")
+    plain = make_index("adaptive")
     plain.add(entries)
     run_encode(tmp_path / "entries.npy", out, plain, client=client, segment_entries=90)
     with ts.distributed.open(out, client=client) as index:
@@ -566,13 +562,13 @@ def test_means_and_nulls_are_stored(client, tmp_path):
         assert_same(again.search(queries, 600), held)
 
     mean = entries.mean(axis=0, dtype=np.float64).astype(np.float32)
-    centred = make_index("compact", center=mean)
+    centred = make_index("adaptive", center=mean)
     centred.add(entries)
     blocks = dask.array.from_array(entries, chunks=(90, N_FEATURES))
     encoder = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(entries)
     forms = [
-        (tmp_path / "entries.npy", make_index("compact", center=True)),
-        (blocks, make_index("compact", center=True)),
+        (tmp_path / "entries.npy", make_index("adaptive", center=True)),
+        (blocks, make_index("adaptive", center=True)),
         (tmp_path / "entries.npy", encoder),
     ]
     for i, (form, made) in enumerate(forms):
@@ -595,9 +591,9 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):
     matrix = scipy.sparse.random_array((300, N_FEATURES), density=0.2, rng=np.random.default_rng(7), format="csr")
     scipy.sparse.save_npz(tmp_path / "sparse.npz", matrix)
     np.save(tmp_path / "dense.npy", signals)
-    inner = {"metric": "inner_product", "norms": True}
-    trellis = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, random_state=7, **inner).fit(signals)
-    for name, index, values in (("sparse.npz", make_index("compact"), matrix), ("dense.npy", trellis, signals)):
+    options = {"n_features": N_FEATURES, "n_bytes": 12, "random_state": 7}
+    trellis = ts.TrellisIndex(metric="inner_product", **options).fit(signals)
+    for name, index, values in (("sparse.npz", make_index("adaptive"), matrix), ("dense.npy", trellis, signals)):
         index.add(values)
         ts.distributed.encode(tmp_path / name, tmp_path / f"codes {name}", index, client=client, segment_entries=90)
         with ts.distributed.open(tmp_path / f"codes {name}", client=client) as opened:
@@ -610,12 +606,10 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):
         ts.distributed.encode(tmp_path / "dense.npy", tmp_path / f"encoder{i}", made, client=client)
         with ts.open_index(tmp_path / f"encoder{i}") as opened:
             assert_array_equal(opened.get([4, 699]).codes.data, encoder.encode(signals[[4, 699]]).data)
-    local = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, n_local=4, random_state=7, path=tmp_path / "local").fit(
-        signals
-    )
-    local.add(signals[::2])
-    with ts.distributed.open(tmp_path / "local", client=client) as opened:
-        assert_same_trellis_pairs(opened, local, monkeypatch, threshold=0.9)
+    stored = ts.TrellisIndex(path=tmp_path / "stored", **options).fit(signals)
+    stored.add(signals[::2])
+    with ts.distributed.open(tmp_path / "stored", client=client) as opened:
+        assert_same_trellis_pairs(opened, stored, monkeypatch, threshold=0.9)
 
 
 def assert_same_trellis_pairs(opened, index, monkeypatch, **limit):
@@ -638,7 +632,7 @@ def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):
         lengths = np.full((120, 1), N_FEATURES, "<i4").view("u1")
         rows = np.ascontiguousarray(small.astype(kind)).view("u1").reshape(120, -1)
         (tmp_path / f"vectors.{suffix}").write_bytes(np.hstack([lengths, rows]).tobytes())
-    expected = make_index("compact")
+    expected = make_index("adaptive")
     expected.add(small)
     for name in ("wide.parquet", "numbers.csv", "vectors.fvecs", "vectors.bvecs"):
         options = {"id_column": "doc"} if name == "wide.parquet" else {}
@@ -652,7 +646,7 @@ def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):
 
 
 def test_an_empty_index_finds_nothing(tmp_path, queries):
-    empty = make_index("compact", path=tmp_path / "codes")
+    empty = make_index("adaptive", path=tmp_path / "codes")
     with ts.distributed.open(tmp_path / "codes") as index:
         assert len(index) == 0
         assert_same(index.search(queries), empty.search(queries))
@@ -691,7 +685,7 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
     np.save(source / "part2.npy", bad)
     out = tmp_path / "codes"
     with pytest.raises(ValueError, match=r"2 of 8 segments could not be encoded") as raised:
-        ts.distributed.encode(source, out, make_index("compact"), client=client, segment_entries=90)
+        ts.distributed.encode(source, out, make_index("adaptive"), client=client, segment_entries=90)
     message = str(raised.value)
     assert f"{source}/part2.npy: NaN or infinity in signals, first at row 149, column 7 (nan)" in message
     assert f"{source}/part2.npy: signals[200] is all zeros" in message
@@ -700,23 +694,23 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
     assert len(kept) == 6
     assert len(ts.open_index(out)) == 0
     np.save(source / "part2.npy", signals[101:350])
-    encoded = ts.distributed.encode(source, out, make_index("compact"), client=client, segment_entries=90)
+    encoded = ts.distributed.encode(source, out, make_index("adaptive"), client=client, segment_entries=90)
     assert encoded.n_written == 3  # the segments with rows of the file that was mended
     now = inodes(out)
     same = [name for name in kept if name in now]  # one of the six had rows of the file that was mended
     assert len(same) == 5
     assert {name: now[name] for name in same} == {name: kept[name] for name in same}
     with ts.distributed.open(out, client=client) as index:
-        memory = make_index("compact")
+        memory = make_index("adaptive")
         memory.add(signals)
         assert_same(index.search(queries), memory.search(queries))
     blocks = dask.array.from_array(np.vstack([signals[:101], bad]), chunks=(90, N_FEATURES))
     with pytest.raises(ValueError, match=r"1 of 4 .*block 2 of the array: NaN .* first at row 250, column 7"):
-        ts.distributed.encode(blocks[:300], tmp_path / "blocks", make_index("compact"), client=client)
+        ts.distributed.encode(blocks[:300], tmp_path / "blocks", make_index("adaptive"), client=client)
 
 
 def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
-    out, index = tmp_path / "codes", make_index("compact")
+    out, index = tmp_path / "codes", make_index("adaptive")
     (tmp_path / "empty").mkdir()
     encode = ts.distributed.encode
     with pytest.raises(ValueError, match=r"empty is a folder without .npy, .npz, .parquet"):
@@ -758,12 +752,12 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
     with pytest.raises(ts.StorageError, match="version 7 is not kept"):
         ts.distributed.open(out, client=client, version=7)
     with pytest.raises(ts.StorageError, match=r"recipe: written with seed=7, not seed=8; .* of their own"):
-        encode(source, out, make_index("compact", random_state=8), client=client)
+        encode(source, out, make_index("adaptive", random_state=8), client=client)
 
 
 def test_damage_is_named(client, source, tmp_path, signals):
     out = tmp_path / "codes"
-    ts.distributed.encode(source, out, make_index("compact"), client=client, segment_entries=90)
+    ts.distributed.encode(source, out, make_index("adaptive"), client=client, segment_entries=90)
     files = sorted((out / "segments").iterdir())
     index = ts.distributed.open(out, client=client)
     flipped = bytearray(files[2].read_bytes())
@@ -784,7 +778,7 @@ def test_damage_is_named(client, source, tmp_path, signals):
 
 @pytest.mark.parametrize("change", ["../outside", "a/b", "twice", "entries", "text", "missing"])
 def test_hostile_manifests_are_refused(tmp_path, signals, change):
-    make_index("compact", path=tmp_path / "codes").add(signals)
+    make_index("adaptive", path=tmp_path / "codes").add(signals)
     record = folders.read_manifest(tmp_path / "codes")
     segment = record["segments"][0]
     if change == "twice":
@@ -802,7 +796,7 @@ def test_hostile_manifests_are_refused(tmp_path, signals, change):
 
 
 def test_segments_that_do_not_fit_are_refused(client, source, tmp_path, monkeypatch):
-    ts.distributed.encode(source, tmp_path / "codes", make_index("compact"), client=client, segment_entries=90)
+    ts.distributed.encode(source, tmp_path / "codes", make_index("adaptive"), client=client, segment_entries=90)
     monkeypatch.setattr(placing, "memory_limits", lambda client: dict.fromkeys(client.nthreads(), 10_000))
     with pytest.raises(MemoryError, match=r"would have to hold more than 6,000, .* add workers"):
         ts.distributed.open(tmp_path / "codes", client=client)
@@ -869,7 +863,7 @@ def run(command, *, code=0):
 def test_commands(processes, client, source, tmp_path, signals, queries, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", queries)
-    memory = make_index("compact")
+    memory = make_index("adaptive")
     memory.add(signals)
     at = f"--scheduler {processes.address}"
     command = f"cluster encode signals -o codes --bits 20 --seed 7 --segment-entries 90 {at}"
@@ -883,7 +877,7 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
     assert [row["id"] for row in rows] == memory.within(queries, false_alarm=0.01, scoring="hamming").ids.tolist()
     Path("tables").mkdir()
     table = write_table(Path("tables/a.parquet"), signals, [f"doc-{i}" for i in range(700)])
-    named = make_index("compact", center=signals.astype(np.float64).mean(axis=0))
+    named = make_index("adaptive", center=signals.astype(np.float64).mean(axis=0))
     named.add_table(table, vector_column="vector", **TABLE)
     columns = "--id-column id --vector-column vector --metadata-columns year,lang"
     assert "700 entries in 1 segments" in run(f"cluster encode tables -o named {columns} --bits 20 --seed 7 --center")

@@ -32,14 +32,14 @@ posix = pytest.mark.skipif(
     sys.platform == "win32", reason="needs fork, limits or permissions of POSIX, or changes files that are mapped"
 )
 N_FEATURES = 96
-KINDS = ["compact", "fast", "signs"]
+KINDS = ["adaptive", "grouped", "sign"]
 
 
 def make_index(kind, path=None, **options):
     options = {"n_features": N_FEATURES, "random_state": 7, "path": path} | options
-    if kind == "signs":
-        return ts.SignIndex(**options)
-    return ts.AdaptiveIndex(n_bits=20, layout=kind, **options)
+    if kind == "adaptive":
+        return ts.AdaptiveIndex(n_bits=20, **options)
+    return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=8, **options)
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def run_python(program, *arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-@pytest.mark.parametrize("norms", [True, False])
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind, norms):
+def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind, metric):
     """Additions of all sizes, removals and compactions in random order, with reopening in between."""
-    index, memory = make_index(kind, path, norms=norms), make_index(kind, norms=norms)
+    index, memory = make_index(kind, path, metric=metric), make_index(kind, metric=metric)
     start = 0
     for step in range(30):
         if step % 5 == 3:
@@ -115,13 +115,13 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
 
 @posix
 def test_codes_are_scanned_in_place(path, signals):
-    index = make_index("fast", path)
+    index = make_index("grouped", path)
     index.add(np.vstack(3 * [signals]))  # too large for the manifest
     index = ts.open_index(path)
     (segment,) = index.store.snapshot.segments
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
     bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
-    for column in (segment.ids, segment.codes):
+    for column in (segment.ids, segment.codes.planes):
         assert any(low <= column.ctypes.data < high for low, high in bounds)
         assert column.ctypes.data % 8 == 0
         assert not column.flags.writeable
@@ -129,10 +129,10 @@ def test_codes_are_scanned_in_place(path, signals):
 
 def test_arrays_keep_their_pages(path, rng, signals):
     """A snapshot stays valid after removal, compaction, closing and many additions."""
-    index = make_index("fast", path)
+    index = make_index("grouped", path)
     index.add(signals)
     codes = index.store.snapshot.segments[0].codes
-    before = codes.copy()
+    before = codes.planes.copy()
     index.remove(np.arange(150))
     index.compact()
     for _ in range(10):
@@ -140,22 +140,24 @@ def test_arrays_keep_their_pages(path, rng, signals):
         index.add(rng.standard_normal((200, N_FEATURES)))
     index.close()
     del index
-    assert_array_equal(codes, before)
+    assert_array_equal(codes.planes, before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_come_from_the_file(path, signals, kind):
-    options = {"metric": "inner_product", "projection": "circulant", "n_pool": 64, "random_state": 2**64 - 1}
+    options = {"metric": "inner_product", "projection": "circulant", "random_state": 2**64 - 1}
+    options |= {"n_pool": 64} if kind == "adaptive" else {}
+    n_pool = {"adaptive": 64, "grouped": 128, "sign": 64}[kind]
     make_index(kind, path, **options).add(signals)
     for readonly in (True, False):
         index = ts.open_index(path, readonly=readonly)
         assert index.family == make_index(kind).family
         recipe = index.recipe
-        assert (index.metric, index.norms, recipe.n_pool, recipe.seed) == ("inner_product", True, 64, 2**64 - 1)
+        assert (index.metric, recipe.n_pool, recipe.seed) == ("inner_product", n_pool, 2**64 - 1)
         assert recipe == make_index(kind, **options).recipe
         assert index.path == str(path)
-    del options["n_pool"], options["random_state"]  # not given, so taken from the file
-    assert len(make_index(kind, path, **options | {"random_state": None})) == 200
+    options |= {"random_state": None} | ({"n_pool": None} if kind == "adaptive" else {})  # taken from the file
+    assert len(make_index(kind, path, **options)) == 200
 
 
 def test_an_option_of_the_projection_is_kept(path, signals):
@@ -169,7 +171,7 @@ def test_an_option_of_the_projection_is_kept(path, signals):
 
 def test_metadata_come_back(path, signals):
     notes = [{"camera": "Ä", "shots": [1, 2.5, None, True]}, None, {}]
-    for index in (make_index("compact"), make_index("compact", path)):
+    for index in (make_index("compact"), make_index("adaptive", path)):
         index.add(signals[:3], metadata=notes)
         index.add(signals[3])
         entries = index.get([2, 0, 3, 1])
@@ -202,7 +204,7 @@ def test_bad_metadata_are_refused(signals, metadata, error, words):
 def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
     """The files of all segments are deleted after the last of them fails."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     index.add(signals[:20])
     before, calls = files_of(path), []
 
@@ -238,7 +240,7 @@ def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
         segments.MERGED_ENTRIES = 500
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        index = ts.AdaptiveIndex(n_features=8192, n_bits=5000, layout="fast", random_state=7, path=sys.argv[2])
+        index = ts.SignIndex(n_features=8192, n_bytes=5000, random_state=7, path=sys.argv[2])
         signals = np.load(sys.argv[1], mmap_mode="r")
         index.add(signals[:500])
         before = peak()
@@ -253,7 +255,7 @@ def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
 
 
 def test_removed_bytes_are_used_again(path, rng, small_segments):
-    index = make_index("fast", path)
+    index = make_index("grouped", path)
     sizes = []
     for _ in range(12):
         index.add(rng.standard_normal((400, N_FEATURES)))
@@ -270,7 +272,7 @@ def filled(path, signals, small_segments, monkeypatch):
     """Closed index with several segments, removed entries and replaced metadata, each in a separate file."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
     monkeypatch.setattr("topsign.store.folder_change.REMOVED_BYTES", 2**20)
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     for start in range(0, 60, 6):
         index.add(signals[start : start + 6], metadata=6 * [{"start": start}])
     index.update_metadata([2], [{"start": "replaced"}])
@@ -279,7 +281,7 @@ def filled(path, signals, small_segments, monkeypatch):
     return path
 
 
-COLUMNS = ["ids", "codes", "norms", "scales", "metadata.starts", "metadata.text", "removed", "rows"]
+COLUMNS = ["ids", "codes", "metadata.starts", "metadata.text", "removed", "rows"]
 
 
 @posix
@@ -302,7 +304,7 @@ def test_a_flipped_byte_is_reported_where_it_is(filled, rng, signals, column):
 
 
 def touch(index, column, signals):
-    if column in ("norms", "scales", "rows") or column.startswith("metadata"):
+    if column == "rows" or column.startswith("metadata"):
         index.get(index.ids)
     else:
         index.search(signals[:1])
@@ -331,7 +333,7 @@ def test_every_flipped_bit_is_reported(filled, rng, signals):
 @posix
 def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
     """Small files are stored in the manifest."""
-    with make_index("compact", path) as index:
+    with make_index("adaptive", path) as index:
         index.add(signals[:5], metadata=5 * [{"a": 1}])
         index.remove([1])
     assert files_of(path)[0].startswith("recipes/")
@@ -349,7 +351,7 @@ def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
 def test_verify_names_every_damaged_part(filled):
     places = column_places(filled)
     files = sorted({file for file, column in places if column == "codes"})
-    parts = [(files[0], "codes"), (files[0], "scales"), (files[-1], "ids")]
+    parts = [(files[0], "codes"), (files[0], "metadata.text"), (files[-1], "ids")]
     for part in parts:
         flip(part[0], places[part][0] + 3)
     with pytest.raises(ts.StorageError) as raised:
@@ -361,7 +363,7 @@ def test_verify_names_every_damaged_part(filled):
 
 @posix
 def test_a_damaged_newest_manifest_names_the_version_before(path, signals):
-    with make_index("compact", path) as index:
+    with make_index("adaptive", path) as index:
         index.add(signals[:5])
     with ts.open_index(path, keep_versions=2) as index:
         index.add(signals[5:9])
@@ -379,7 +381,7 @@ def test_a_damaged_newest_manifest_names_the_version_before(path, signals):
 
 
 def test_versions_are_kept_and_opened(path, signals):
-    make_index("compact", path).close()
+    make_index("adaptive", path).close()
     index = ts.open_index(path, keep_versions=3)
     for at in range(5):
         index.add(signals[at : at + 1])
@@ -399,7 +401,7 @@ def test_versions_are_kept_and_opened(path, signals):
 
 def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    make_index("compact", path).close()
+    make_index("adaptive", path).close()
     with ts.open_index(path, keep_versions=5) as index:
         index.add(signals, metadata=[{"name": f"secret {row}"} for row in range(200)])
         index.update_metadata([7], [{"name": "secret 7, replaced"}])
@@ -415,7 +417,7 @@ def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
 
 def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, monkeypatch):
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    index, memory = make_index("compact", path), make_index("compact")
+    index, memory = make_index("adaptive", path), make_index("compact")
     for one in (index, memory):
         one.add(signals, metadata=[{"row": row} if row % 2 else None for row in range(200)])
         segment = files_of(path)[-2]
@@ -453,7 +455,7 @@ def test_truncation_is_reported(filled, rng):
         original = file.read_bytes()
         for length in [0, 1, len(original) - 1, *rng.integers(0, len(original), 3).tolist()]:
             file.write_bytes(original[:length])
-            for call in (ts.open_index, lambda path: make_index("compact", path)):
+            for call in (ts.open_index, lambda path: make_index("adaptive", path)):
                 with pytest.raises(ts.StorageError, match="damaged"):
                     call(filled).verify() if name in sampled else call(filled)
             if name in sampled:
@@ -471,8 +473,6 @@ def test_truncation_is_reported(filled, rng):
         ({"projection": "gaussian"}, ValueError, "with projection='hadamard', options={'rounds': 6}, got projection="),
         ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
         ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
-        ({"layout": "fast"}, ValueError, "was written with layout='compact', got layout='fast'"),
-        ({"norms": False}, ValueError, "was written with norms=True, got norms=False"),
         ({"metric": "inner_product"}, ValueError, "metric='correlation', got metric='inner_product'"),
         ({"timeout": -1}, ValueError, "timeout must be finite and at least 0, got -1"),
         ({"path": None, "timeout": 1}, ValueError, "got timeout=1 without a path"),
@@ -490,7 +490,7 @@ def test_other_parameters_are_refused_with_both_values(filled, change, error, wo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"family": "sorted"}, "family must be one of 'adaptive', 'sign', 'trellis'"),
+        ({"family": "sorted"}, "family must be one of 'adaptive', 'grouped', 'sign', 'trellis'"),
         ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
     ],
 )
@@ -503,16 +503,17 @@ def test_unknown_recipes_are_refused(filled, changes, words):
 
 
 @posix
-def test_other_formats_are_refused(filled):
-    rewrite(filled, manifest=lambda record: record.update(format=2))
-    with pytest.raises(ts.StorageError, match="format 2; this library reads format 1"):
+@pytest.mark.parametrize(("number", "remedy"), [(1, "encode the signals again"), (3, "upgrade topsign")])
+def test_other_formats_are_refused(filled, number, remedy):
+    rewrite(filled, manifest=lambda record: record.update(format=number))
+    with pytest.raises(ts.StorageError, match=f"format {number}; this library reads format 2: {remedy}"):
         ts.open_index(filled)
 
 
 def test_another_kind_is_refused(path, signals):
-    make_index("signs", path).add(signals)
+    make_index("sign", path).add(signals)
     with pytest.raises(ValueError, match="was written with family='sign', got family='adaptive'"):
-        make_index("compact", path)
+        make_index("adaptive", path)
 
 
 def test_other_folders_are_refused_and_not_changed(tmp_path):
@@ -562,7 +563,7 @@ def test_an_index_that_is_closed_or_readonly_says_so(filled, signals):
 
 
 def test_a_reader_sees_its_snapshot_until_it_refreshes(path, signals):
-    writer = make_index("compact", path)
+    writer = make_index("adaptive", path)
     writer.add(signals[:10])
     reader = ts.open_index(path, readonly=True)
     writer.add(signals[10:30])
@@ -673,7 +674,7 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled):
 
 @posix
 def test_permissions_follow_the_folder(path, signals):
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     path.chmod(0o770)
     for mask in (0o077, 0o000):
         before = os.umask(mask)
@@ -758,7 +759,7 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
     for n in range(3, 601, 3):  # naive search: all mismatches, sorted, ties by id
         best = [sorted(range(n), key=lambda i, row=row: (row[i], i))[:5] for row in mismatches]
         answers[n] = [ids + (5 - len(ids)) * [-1] for ids in best]
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), str(tmp_path / "signals.npy")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         seen = []
@@ -819,7 +820,7 @@ def test_a_file_system_without_hard_links(path, signals, monkeypatch):
         raise PermissionError(errno.EPERM, "no hard links")
 
     monkeypatch.setattr(os, "link", refused)
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     index.add(signals)
     assert len(ts.open_index(path)) == 200
     assert files_in(path.parent) == ["cameras.topsign"]
@@ -853,7 +854,7 @@ def test_a_commit_never_replaces_a_version(path, signals, monkeypatch):
 
 def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, signals, monkeypatch):
     """The number of its version is free again, so only the second listing detects it."""
-    index, other = make_index("compact", path), make_index("compact", path)
+    index, other = make_index("adaptive", path), make_index("adaptive", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
     with pytest.raises(ts.ConflictError):
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(4)])
@@ -864,7 +865,7 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
 
 def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, signals, monkeypatch):
     """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
-    index, other = make_index("compact", path), make_index("compact", path)
+    index, other = make_index("adaptive", path), make_index("adaptive", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(versions, "N_ANCESTORS", 3)
     with pytest.raises(ts.StorageError, match="it is unknown whether the change was stored: version 9 was created"):
@@ -876,7 +877,7 @@ def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, sig
 def test_verification_beside_a_writer_reports_no_missing_files(path, signals, monkeypatch):
     """Files deleted by a compaction during verification are not damage, because a newer version replaces them."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    index, writer = make_index("compact", path), make_index("compact", path)
+    index, writer = make_index("adaptive", path), make_index("adaptive", path)
     index.add(signals[:100])
     index.add(signals[100:130])
     plain, turns = stored_file.StoredFile.verify, iter([writer.compact, lambda: writer.add(signals[:90])])
@@ -895,7 +896,7 @@ def test_verification_beside_a_writer_reports_no_missing_files(path, signals, mo
 
 def test_a_version_that_cannot_be_synced_is_taken_back(path, signals, monkeypatch):
     """After a failed sync of the folder, the manifest's name could disappear even after a later sync succeeds."""
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     index.add(signals[:3])
     before, plain, calls = files_of(path), local.sync_folder, []
 
@@ -922,14 +923,14 @@ def test_a_folder_that_cannot_be_synced_is_not_left(path, monkeypatch):
 
     monkeypatch.setattr(local, "sync_folder", failing)
     with pytest.raises(ts.StorageError, match="cannot be created: Input/output error"):
-        make_index("compact", path)
+        make_index("adaptive", path)
     assert files_in(path.parent) == []
 
 
 @posix
 def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signals, monkeypatch):
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    make_index("compact", path).close()
+    make_index("adaptive", path).close()
     index = ts.open_index(path, keep_versions=3)
     index.add(signals[:100])
     index.remove(range(90))  # rewrites the segment, so only the previous version references the old one
@@ -948,7 +949,7 @@ def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
     """Small files are inline while there is room, half of it for segments, so small additions stay fast."""
     monkeypatch.setattr(stored_file, "MANIFEST_BYTES", 6000)
     monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 8)  # there are many segments
-    index, inside, outside = make_index("compact", path), set(), set()
+    index, inside, outside = make_index("adaptive", path), set(), set()
     for start in range(0, 200, 4):
         index.add(signals[start : start + 4])
         index.update_metadata([start], [{"text": "m" * 50}])
@@ -967,7 +968,7 @@ def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
 @posix
 @pytest.mark.parametrize(("module", "step"), [(os, "link"), (os, "listdir"), (os, "unlink")])
 def test_an_interrupt_after_the_commit_comes_when_the_call_has_returned(path, signals, monkeypatch, module, step):
-    index, plain, committed, returned = make_index("compact", path), getattr(module, step), [], []
+    index, plain, committed, returned = make_index("adaptive", path), getattr(module, step), [], []
 
     def link(*names):
         plain_link(*names)
@@ -993,7 +994,7 @@ def test_an_interrupt_after_the_commit_comes_when_the_call_has_returned(path, si
 
 @posix
 def test_an_interrupt_before_the_commit_stores_nothing(path, signals, monkeypatch):
-    index, plain = make_index("compact", path), os.fsync
+    index, plain = make_index("adaptive", path), os.fsync
 
     def interrupted(descriptor):
         signal.raise_signal(signal.SIGINT)
@@ -1035,7 +1036,7 @@ def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
         plain(draft, target)
 
     monkeypatch.setattr(local, "rename_new", watched)
-    make_index("compact", path).add(signals[:3])
+    make_index("adaptive", path).add(signals[:3])
     [(existed, (recipe, version))] = seen
     assert not existed
     assert recipe.startswith("recipes/")
@@ -1059,7 +1060,7 @@ def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
 
 def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
     """Without the lock, cleaning would delete new files of another writer before their commit."""
-    index = make_index("compact", path)
+    index = make_index("adaptive", path)
     index.add(signals)
     held, plain, seen = [], local.hold_lock, []
 
@@ -1080,7 +1081,7 @@ def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
 
 def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatch):
     """A link succeeds but reports failure, as can happen on NFS."""
-    index, link = make_index("compact", path), os.link
+    index, link = make_index("adaptive", path), os.link
 
     def lost(source, target):
         link(source, target)
@@ -1094,7 +1095,7 @@ def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatc
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     """The change is stored although cleaning fails, and the next change cleans."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    index, plain = make_index("compact", path), versions.Versions.numbers
+    index, plain = make_index("adaptive", path), versions.Versions.numbers
     index.add(signals[:5])
     calls = []
 

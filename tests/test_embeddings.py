@@ -9,13 +9,13 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy_kernels import PATHS, use_path
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
+from topsign import kernels
 
 pytestmark = pytest.mark.core
 
@@ -91,8 +91,8 @@ def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
     lists = st.lists(values, min_size=n, max_size=n)
     signal = data.draw(lists.filter(lambda row: np.abs(row).max() > 1e-9))  # smaller norms raise
     n_bits, layout = data.draw(st.integers(1, n_pool)), data.draw(st.sampled_from(["compact", "fast"]))
-    for name in PATHS:
-        with use_path(name):
+    for name in kernels.available():
+        with kernels.use(name):
             assert_encoder_is_the_definition(np.float32([signal]), n_bits, n_pool, layout, n_threads=1)
 
 

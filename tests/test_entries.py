@@ -243,18 +243,10 @@ def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
     assert ts.AdaptiveIndex(n_features=384).recipe.n_bits == 48
     assert ts.AdaptiveIndex(n_features=8192).recipe.n_bits == 1024
     assert ts.AdaptiveIndex(n_features=20).recipe.n_bits == 16
-    small = ts.AdaptiveIndex(n_features=384, n_bytes=48)
-    larger = ts.AdaptiveIndex(n_features=384, n_bits=small.recipe.n_bits + 8)
-    assert small.recipe.code_bytes <= 48 < larger.recipe.code_bytes
     with pytest.warns(UserWarning, match=r"n_bits=128 keeps 33% of the pool of 384, in \d+ bytes .* in 48 bytes"):
         ts.AdaptiveIndex(n_features=384, n_bits=128)
-    with pytest.raises(ValueError, match="give n_bits or n_bytes, not both"):
-        ts.AdaptiveIndex(n_features=384, n_bits=8, n_bytes=48)
     with pytest.raises(ValueError, match="n_bits must be a number or \"auto\", got 'many'"):
         ts.AdaptiveIndex(n_features=384, n_bits="many")
-    with pytest.raises(ValueError, match="n_bytes must be at least"):
-        ts.AdaptiveIndex(n_features=384, n_bytes=1)
-    assert ts.AdaptiveIndex(n_features=384, metric="cosine").metric == "correlation"
 
 
 def test_a_file_says_its_bits_where_none_are_given(tmp_path):

@@ -83,10 +83,10 @@ def test_sliders_move_curves_and_numbers_are_those_of_the_theory(browser, addres
     before = curve(browser, "bytes", "adaptive, real query")
     slider = browser.find_element(By.ID, "n_bits")
     slider.send_keys(Keys.ARROW_LEFT * 2)  # operated by keyboard
-    Select(browser.find_element(By.ID, "layout")).select_by_value("fast")
+    Select(browser.find_element(By.ID, "family")).select_by_value("grouped")
     query = wait_for_plan(browser)
     assert "n_bits=256" in query
-    assert "layout=fast" in query
+    assert "family=grouped" in query
     assert curve(browser, "bytes", "adaptive, real query") != before
     values = dict(pair.split("=") for pair in query.split("&"))
     numbers = describe(CodeSizes.parse(values))["numbers"]
@@ -141,7 +141,7 @@ def test_the_keyboard_reaches_and_operates_every_control(browser, address, width
     browser.get(address[0])
     wait_for_plan(browser)
     controls = browser.execute_script(CONTROLS)
-    assert len(controls) == 7 + 2 + 3 + 10 + 1  # sliders, selects, look-up, neighbours, the next page
+    assert len(controls) == 7 + 1 + 3 + 10 + 1  # sliders, the family, look-up, neighbours, the next page
     reached = []
     for _ in range(2 * len(controls)):
         found = press(browser, Keys.TAB)
@@ -162,13 +162,10 @@ def test_the_keyboard_reaches_and_operates_every_control(browser, address, width
         press(browser, Keys.ARROW_LEFT)
         assert browser.find_element(By.ID, f"{name}-value").text == before, name
         press(browser, Keys.TAB)
-    press(browser, Keys.ARROW_DOWN, Keys.TAB)
-    press(browser, Keys.ARROW_DOWN)
-    query = wait_for_plan(browser)
-    assert "layout=fast" in query
-    assert "family=trellis" in query
+    press(browser, Keys.END)
+    assert "family=trellis" in wait_for_plan(browser)
     ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
-    assert browser.execute_script(FOCUSED)["id"] == "layout"
+    assert browser.execute_script(FOCUSED)["id"] == controls[6]
 
 
 def test_the_keyboard_looks_up_entries_and_turns_pages(browser, address):

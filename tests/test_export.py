@@ -11,31 +11,31 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import export
-from topsign.families import AdaptiveRecipe
+from topsign.families import AdaptiveRecipe, GroupedRecipe
 from topsign.projections import Projected
 
 HAMMING = [export.FaissBinary, export.USearchBits, export.LanceBinary, export.PgvectorBits, export.DuckDBBits]
 SPARSE = [export.ScipySparse, export.QdrantSparse, export.PgvectorSparse]
-SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024)]  # codes that keep the whole pool have no one-hot form
+SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024), (2, 16), (30, 240)]  # the last two are grouped codes
 FAMILIES = {
-    "adaptive": lambda: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7),
-    "sign": lambda: ts.SignIndex(n_features=32, n_pool=20, random_state=7),
-    "trellis": lambda: ts.TrellisIndex(n_features=32, n_bytes=5, norms=True, random_state=7),
+    "adaptive": lambda **options: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7, **options),
+    "grouped": lambda **options: ts.GroupedIndex(n_features=32, n_bytes=3, random_state=7, **options),
+    "sign": lambda **options: ts.SignIndex(n_features=32, n_bytes=3, random_state=7, **options),
+    "trellis": lambda **options: ts.TrellisIndex(n_features=32, n_bytes=5, random_state=7, **options),
 }
 
 
-def make_recipe(n_bits, n_pool, **options):
-    """A recipe of adaptive codes of this shape."""
-    return AdaptiveRecipe.make(n_features=n_pool, n_bits=n_bits, random_state=7, **options)
-
-
-def make_codes(rng, n_codes, n_bits, n_pool, norms=True):
-    """Random locations and signs."""
-    locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
+def make_codes(rng, n_codes, n_bits, n_pool):
+    """Random locations and signs: one of each group of eight if n_bits is n_pool / 8, and any otherwise."""
     signs = rng.choice([-1, 1], (n_codes, n_bits))
-    columns = {"norms": rng.random(n_codes) + 1, "scales": rng.random(n_codes) + 1} if norms else {}
-    recipe = make_recipe(n_bits, n_pool, norms=norms)
-    return ts.AdaptiveCodes.from_locations(locations, signs, recipe=recipe, columns=columns)
+    if 8 * n_bits == n_pool and n_bits % 2 == 0:
+        locations = 8 * np.arange(n_bits) + rng.integers(8, size=(n_codes, n_bits))
+        recipe = GroupedRecipe.make(n_features=n_pool, n_bytes=n_bits // 2, random_state=7)
+        nibbles = (locations % 8 + 8 * (signs > 0)).astype(np.uint8)
+        return ts.GroupedCodes(nibbles[:, ::2] | nibbles[:, 1::2] << 4, recipe=recipe)
+    locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
+    recipe = AdaptiveRecipe.make(n_features=n_pool, n_bits=n_bits, random_state=7)
+    return ts.AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
 
 
 def make_projected(rng, n_queries, codes):
@@ -99,22 +99,22 @@ def test_sparse_engines_by_the_definition(rng, adapter, n_bits, n_pool):
 
 def test_engines_of_an_index(rng):
     index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
-    assert export.PgvectorBits.of(index) == export.PgvectorBits(n_bits=8, n_pool=64)
+    assert export.PgvectorBits.of(index) == export.PgvectorBits(n_kept=8, n_pool=64)
     assert export.PgvectorBits.of(index).column == "bit(128)"
     assert export.PgvectorSparse.of(index).column == "sparsevec(64)"
-    assert export.FaissBinary(n_bits=3, n_pool=5).dimension == 16
+    assert export.FaissBinary(n_kept=3, n_pool=5).dimension == 16
 
 
 def test_engines_of_a_sign_index_compare_plain_signs(rng):
-    index = ts.SignIndex(n_features=64, n_pool=60, random_state=7)
+    index = ts.SignIndex(n_features=64, n_bytes=7, random_state=7)
     ids = index.add(rng.standard_normal((5, 64)))
     engine, codes = export.FaissBinary.of(index), index.get(ids).codes
     entries, queries = engine.entries(codes), engine.queries(projected := index.project(rng.standard_normal((3, 64))))
-    assert engine.n_bytes == 8
+    assert engine.n_bytes == 7
     assert_array_equal(entries, codes.data)
     distances = np.bitwise_count(queries[:, np.newaxis] ^ entries).sum(axis=2)
     assert_array_equal(engine.mismatches(distances), codes.mismatches(projected))
-    assert export.PgvectorBits.of(codes).column == "bit(60)"
+    assert export.PgvectorBits.of(codes).column == "bit(56)"
     with pytest.raises(
         ValueError, match="ScipySparse takes codes that have form='sparse'; sign codes have 'codes', 'bi"
     ):
@@ -128,22 +128,22 @@ def test_engines_refuse_codes_without_signs(rng):
     with pytest.raises(ValueError, match=words):
         export.FaissBinary.of(codes)
     with pytest.raises(ValueError, match=words):
-        export.FaissBinary(n_bits=8, n_pool=64).entries(codes)
+        export.FaissBinary(n_kept=8, n_pool=64).entries(codes)
 
 
 def test_engines_refuse_what_does_not_fit(rng):
-    engine = export.FaissBinary(n_bits=8, n_pool=64)
-    with pytest.raises(ValueError, match="codes of n_bits=4, n_pool=64 do not fit an engine made for n_bits=8"):
+    engine = export.FaissBinary(n_kept=8, n_pool=64)
+    with pytest.raises(ValueError, match="codes of n_kept=4, n_pool=64 do not fit an engine made for n_kept=8"):
         engine.entries(make_codes(rng, 2, 4, 64))
     with pytest.raises(ValueError, match="one column per row of the pool, n_pool=64"):
         engine.queries(np.zeros((1, 63)))
     for wrong in (55, 57.5, 56 + 17, np.nan, 2**31 - 1):
         with pytest.raises(ValueError, match="mismatches out of 8, which cannot be"):
             engine.mismatches([56, wrong])
-    with pytest.raises(ValueError, match="n_bits must lie in"):
-        export.ScipySparse(n_bits=65, n_pool=64)
+    with pytest.raises(ValueError, match=r"n_kept must be in \[1, 64\], got 65"):
+        export.ScipySparse(n_kept=65, n_pool=64)
     with pytest.raises(ValueError, match=r"n_pool of a sparsevec query must be in \[1, 16000\], got 16001"):
-        export.PgvectorSparse(n_bits=8, n_pool=16_001)
+        export.PgvectorSparse(n_kept=8, n_pool=16_001)
 
 
 def test_nearest_orders_ties_by_id_and_refuses_to_guess():
@@ -158,8 +158,8 @@ def test_nearest_orders_ties_by_id_and_refuses_to_guess():
 
 def test_one_hot_codes_come_back(rng):
     for n_bits, n_pool in SHAPES:
-        codes = make_codes(rng, 5, n_bits, n_pool, norms=False)
-        assert ts.AdaptiveCodes.from_bits(codes.to_bits(), recipe=codes.recipe) == codes
+        codes = make_codes(rng, 5, n_bits, n_pool)
+        assert type(codes).from_bits(codes.to_bits(), recipe=codes.recipe) == codes
     codes = make_codes(rng, 3, 4, 10)
     both = codes.to_bits()
     both[1] = 255
@@ -172,18 +172,18 @@ def test_one_hot_codes_come_back(rng):
 # Tables
 
 
-def make_index(rng, *, norms=True, n_entries=40):
-    index = ts.AdaptiveIndex(n_features=100, n_bits=12, random_state=7, norms=norms)
+def make_index(rng, *, metric="correlation", n_entries=40):
+    index = ts.AdaptiveIndex(n_features=100, n_bits=12, random_state=7, metric=metric)
     notes = [{"camera": row, "name": "Zoë"} if row % 3 else None for row in range(n_entries)]
     index.add(rng.standard_normal((n_entries, 100)), ids=rng.permutation(1000)[:n_entries], metadata=notes)
     return index
 
 
-@pytest.mark.parametrize("norms", [True, False])
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
-def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, form, norms):
+def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, form, metric):
     monkeypatch.setattr(export.tables, "PART_ROWS", 16)  # several row groups
-    index = make_index(rng, norms=norms)
+    index = make_index(rng, metric=metric)
     export.write_parquet(tmp_path / "codes.parquet", index, form=form)
     assert [file.name for file in tmp_path.iterdir()] == ["codes.parquet"]
     table = export.read_parquet(tmp_path / "codes.parquet")
@@ -196,10 +196,11 @@ def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, 
     assert_array_equal(table.project(queries), index.project(queries))
 
 
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_goes_through_parquet(rng, tmp_path, family):
+def test_every_family_goes_through_parquet(rng, tmp_path, family, metric):
     """An index and codes round-trip in every form of the codes, including their recipe."""
-    index = FAMILIES[family]()
+    index = FAMILIES[family](metric=metric)
     signals = rng.standard_normal((700, 32)).astype(np.float32)
     held = index.get(index.add(signals))
     assert {"codes", "dense"} <= set(held.codes.forms)
@@ -220,11 +221,11 @@ def test_every_family_goes_through_parquet(rng, tmp_path, family):
 
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_codes_without_an_index_and_empty_codes(rng, form):
-    encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7, layout="fast").fit(np.zeros((1, 100)))
+    encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7).fit(np.zeros((1, 100)))
     codes = encoder.encode(rng.standard_normal((5, 100)))
     table = export.from_arrow(export.to_arrow(codes, form=form))
     assert_array_equal(table.entries.ids, range(5))
-    assert (table.codes, table.codes.layout) == (codes, "fast")
+    assert table.codes == codes
     assert table.entries.metadata == [None] * 5
     assert table.recipe == encoder.recipe_
     empty = export.from_arrow(export.to_arrow(codes[:0], form=form))
@@ -233,7 +234,7 @@ def test_codes_without_an_index_and_empty_codes(rng, form):
 
 
 def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
-    index = ts.SignIndex(n_features=100, n_pool=60, random_state=7)
+    index = ts.SignIndex(n_features=100, n_bytes=8, random_state=7)
     index.add(rng.standard_normal((7, 100)))
     for form in ("codes", "bits"):
         export.write_parquet(tmp_path / "signs.parquet", index, form=form)
@@ -248,8 +249,8 @@ def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
 
 def test_the_schema_says_what_the_columns_are(rng):
     table = export.to_arrow(make_index(rng))
-    assert table.schema.names == ["id", "code", "norms", "scales", "metadata"]
-    assert [str(kind) for kind in table.schema.types] == ["int64", "binary", "float", "float", "string"]
+    assert table.schema.names == ["id", "code", "metadata"]
+    assert [str(kind) for kind in table.schema.types] == ["int64", "binary", "string"]
     told = json.loads(table.schema.metadata[b"topsign"])
     assert (told["format"], told["form"]) == (1, "codes")
     recipe = told["recipe"]
@@ -277,7 +278,7 @@ def test_tables_without_codes_are_refused(rng, tmp_path):
         (pyarrow.table({"id": [1]}), "not a table of codes that topsign wrote: its schema has no topsign metadata"),
         (table.drop_columns(["code"]), "it has no column code"),
         (table.replace_schema_metadata({b"topsign": json.dumps(told | {"format": 2})}), "this version reads format 1"),
-        (table.drop_columns(["scales"]), "it has no column scales"),
+        (table.drop_columns(["metadata"]), "it has no column metadata"),
         (table.replace_schema_metadata({b"topsign": json.dumps(longer)}), "do not have .* bytes each"),
         (table.replace_schema_metadata({b"topsign": json.dumps(told | {"form": "text"})}), "got 'text'"),
         (table.replace_schema_metadata({b"topsign": json.dumps({"format": 1, "form": "codes"})}), "has no 'recipe'"),

@@ -15,21 +15,26 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign._rows import Rows
-from topsign.families import AdaptiveRecipe, SignRecipe, TrellisRecipe
+from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe, TrellisRecipe
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")]
 
 KINDS = {
     "principal": (ts.TrellisIndex, {"n_bytes": 5}),
-    "local": (ts.TrellisIndex, {"n_bytes": 5, "n_local": 2}),
     "hadamard": (ts.TrellisIndex, {"n_bytes": 5, "basis": "hadamard"}),
     "adaptive": (ts.AdaptiveIndex, {"n_bits": 8, "center": True}),
-    "sign": (ts.SignIndex, {"center": True}),
+    "grouped": (ts.GroupedIndex, {"n_bytes": 4, "center": True}),
+    "sign": (ts.SignIndex, {"n_bytes": 4, "center": True}),
 }
 
 
-RECIPES = {ts.TrellisIndex: TrellisRecipe, ts.AdaptiveIndex: AdaptiveRecipe, ts.SignIndex: SignRecipe}
+RECIPES = {
+    ts.TrellisIndex: TrellisRecipe,
+    ts.AdaptiveIndex: AdaptiveRecipe,
+    ts.GroupedIndex: GroupedRecipe,
+    ts.SignIndex: SignRecipe,
+}
 
 
 @pytest.fixture(params=KINDS)
@@ -136,11 +141,8 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
         ({"n_features": 33}, "n_features=32, got n_features=33"),
         ({"n_bytes": 6}, "n_bytes=5, got n_bytes=6"),
         ({"basis": "hadamard"}, "basis='principal', got basis='hadamard'"),
-        ({"n_local": 2}, "n_local=1, got n_local=2"),
         ({"center": False}, "center=True, got center=False"),
-        ({"window": 8}, "window=10, got window=8"),
-        ({"norms": True}, "norms=False, got norms=True"),
-        ({"norms": True, "metric": "inner_product"}, "metric='correlation', norms=False, got metric='inner_product'"),
+        ({"metric": "inner_product"}, "metric='correlation', got metric='inner_product'"),
         ({"random_state": 8}, "random_state=7, got random_state=8"),
         ({"center": np.full(32, 0.1)}, "another mean than center"),
         ({"basis": ts.make_projection("hadamard", n_features=32, random_state=7)}, "basis=Principal"),
@@ -161,7 +163,7 @@ def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, mes
 
 def test_omitted_parameters_are_taken_from_the_file(rng, tmp_path):
     signals = steep(rng, 700)
-    for number, options in enumerate(({"n_local": 2}, {"basis": "hadamard"}, {"center": False}, {"metric": "cosine"})):
+    for number, options in enumerate(({}, {"basis": "hadamard"}, {"center": False}, {"metric": "inner_product"})):
         asked = {"n_features": 32, "n_bytes": 5, "path": tmp_path / str(number)} | options
         ts.TrellisIndex(**asked, random_state=7).add(signals)
         assert len(ts.TrellisIndex(**asked)) == len(ts.TrellisIndex(**asked, random_state=7)) == 700
@@ -244,7 +246,7 @@ def zero(signals):
 
 
 @pytest.mark.parametrize("held", [2**25, 100])
-@pytest.mark.parametrize("kind", ["principal", "local", "hadamard"])
+@pytest.mark.parametrize("kind", ["principal", "hadamard"])
 def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
     monkeypatch.setattr("topsign.index.deferred.HELD_BYTES", held)
     cls, options = KINDS[kind]
@@ -258,7 +260,7 @@ def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
 
 def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
     path = tmp_path / "i.topsign"
-    index = ts.SignIndex(n_features=4, center=True, path=path)
+    index = ts.SignIndex(n_features=4, n_bytes=1, center=True, path=path)
     with pytest.raises(ValueError, match=r"signals\[1\] equals the mean that center=True removes"):
         index.add([[1, 2, 3, 5], [2, 2, 2, 2], [3, 2, 1, -1]])
     assert not index.is_fitted
@@ -359,12 +361,11 @@ def test_parameters_are_checked_before_learning():
     for options, message in (
         ({"basis": "random"}, "basis must be one of"),
         ({"metric": "euclidean"}, "metric must be one of"),
-        ({"metric": "inner_product"}, "needs the norms"),
+        ({"metric": "cosine"}, "metric must be one of"),
         ({"random_state": -1}, "random_state must be"),
         ({"basis": ts.make_projection("gaussian", n_features=32)}, "basis must be an orthonormal projection"),
         ({"basis": ts.make_projection("hadamard", n_features=31)}, r"of shape \(32, 32\)"),
         ({"basis": ts.make_projection("hadamard", n_features=32), "random_state": 1}, "has its own seed"),
-        ({"n_local": 256, "n_bytes": 3}, "two windows of bits"),
     ):
         with pytest.raises(ValueError, match=message):
             ts.TrellisIndex(**{"n_features": 32, "n_bytes": 5} | options)
@@ -373,8 +374,8 @@ def test_parameters_are_checked_before_learning():
 
 
 def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, tmp_path):
-    index = make(norms=True, metric="cosine", path=tmp_path / "i.topsign")
-    assert (index.n_features, index.metric, index.norms) == (32, "correlation", True)
+    index = make(metric="inner_product", path=tmp_path / "i.topsign")
+    assert (index.n_features, index.metric) == (32, "inner_product")
     assert index.path == str(tmp_path / "i.topsign")
     for call in (
         lambda: index.save(tmp_path / "copy"),
@@ -390,7 +391,7 @@ def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, 
             with pytest.raises(NotFittedError, match="has not learned its recipe yet"):
                 getattr(index, name)
         index.fit(steep(rng, 700))
-        assert (index.recipe.n_bytes, index.recipe.n_bits, index.norms) == (5, 40, True)
+        assert (index.recipe.n_bytes, index.recipe.code_bytes) == (5, 7)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         index.nothing  # noqa: B018
 
@@ -403,7 +404,7 @@ def test_a_file_that_was_opened_does_not_learn_again(rng, tmp_path):
 
 
 def test_rows_are_consecutive(rng):
-    index = ts.SignIndex(n_features=32, random_state=1)
+    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=1)
     signals = steep(rng, 10)
     for rows in (slice(0, 10, 2), slice(9, 0, -1), range(5), [1, 2]):
         with pytest.raises(TypeError, match="rows must be a slice without a step"):
@@ -415,7 +416,7 @@ def test_rows_are_consecutive(rng):
     assert index.get([0, 1, 2]).codes == alone.get([0, 1, 2]).codes
 
 
-@pytest.mark.parametrize("kind", ["principal", "local", "hadamard"])
+@pytest.mark.parametrize("kind", ["principal", "hadamard"])
 def test_equal_signals_cannot_be_learned_from(rng, kind):
     cls, options = KINDS[kind]
     for signals in (

@@ -1,29 +1,25 @@
-"""GPU code without a GPU: a NumPy model of its two passes, and its kernels compiled for the CPU."""
+"""Searches and heads on a GPU without a GPU: the kernels, compiled for the CPU, give the bits of the CPU kernels."""
 
 from concurrent.futures import ThreadPoolExecutor
 
-import gpu_model as model
 import numpy as np
 import pytest
 from emulator import COMPILER, EmulatedDevice
-from gpu_cases import best_of, equal_results, logits_of, some_codes, words_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from gpu_cases import CODES, best_of, equal_results, some_codes, some_queries, words_of
 from numpy.testing import assert_array_equal
-from numpy_kernels import NumpyKernels
 
 import topsign as ts
 from topsign import gpu, kernels
-from topsign.gpu import chunks
-from topsign.gpu.best import BestSearch
+from topsign.families import TrellisRecipe
+from topsign.gpu import engine
+from topsign.gpu.codes import CodeFormat, DeviceQueries, Part, put_rows
 from topsign.gpu.device import device_number, multiply_tile, on_host
-from topsign.gpu.scan import GatherScanner, Part, ProductScanner, Tuning
-from topsign.gpu.stripes import Format, Stripes
-from topsign.kernels import CodeRange, Layout
+from topsign.gpu.heads import InputRounder
+from topsign.gpu.scan import BestSearch, ProductScanner, TableScanner, Tuning, WithinSearch, make_scanner
+from topsign.kernels import CodeBlocks, CodeRange
 
-pytestmark = pytest.mark.slow
-
-SMALL = Tuning(sample=64, first=128, growth=2, largest=256, waves=1)
+SMALL = Tuning(few=3, first=128, growth=2, largest=256, threads=64)
+CROWDED = Tuning(few=3, first=128, candidate_bytes=1, threads=64)  # scans find more candidates than fit
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 
@@ -33,217 +29,236 @@ def device():
     return EmulatedDevice()
 
 
-shapes = st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(1, 50), st.integers(0, 2**32 - 1))
-
-
-@settings(max_examples=60, deadline=None)
-@given(shapes, st.sampled_from([1, 2]), st.sampled_from([1e-30, 1.0, 3e4, 1e30]), st.booleans())
-def test_rounded_scores_bound_the_exact_ones_and_the_two_passes_find_the_best(shape, digits, size, coarse):
-    n_bits, more, n_codes, seed = shape
-    rng = np.random.default_rng(seed)
-    layout = Layout("compact", n_bits, n_bits + more)
-    codes = some_codes(layout, n_codes, seed)
-    query = (rng.standard_normal((1, layout.n_pool)) * size).astype(np.float32)
-    if coarse:  # ties
-        query, weights = np.round(query / size).astype(np.float32), np.ones(n_codes, np.float32)
-    else:
-        weights = rng.choice([-1.5, 0.0, 0.3, 1.0, 7.0], n_codes).astype(np.float32)
-    locations, packed = kernels.active().unpack_codes(layout, codes)
-    signs = np.unpackbits(packed, axis=1, count=n_bits, bitorder="little").astype(np.int64) * 2 - 1
-    whole, step, margin = model.round_query(query[0], n_bits, digits)
-    sums = model.centers((whole[locations] * signs).sum(axis=1), step, digits)
-    exact = kernels.active().score_sums(layout, codes, query)[0] * weights
-    low, high = model.bounds(sums, margin, weights)
-    assert (low <= exact).all()
-    assert (exact <= high).all()
-    alive, k = rng.random(n_codes) < 0.8, int(rng.integers(1, 8))
-    positions, scores, _ = model.search(lambda part: sums[part], exact, weights, alive, margin, k, chunk=8)
-    ranges = [CodeRange(codes, alive=np.packbits(alive, bitorder="little"), weights=weights)]
-    expected = NumpyKernels().rank_scores(layout, ranges, query, k)  # the library requires weights >= 0
-    assert_array_equal(positions, expected[0][0])
-    assert_array_equal(scores, expected[1][0])
-
-
-@given(st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_digits_are_of_eight_bits_and_add_up(digits, seed):
-    query = np.random.default_rng(seed).standard_cauchy(50).astype(np.float32)
-    whole, step, _ = model.round_query(query, 5, digits)
-    parts = model.split_digits(whole, digits)
-    assert np.abs(parts).max() <= 127
-    assert_array_equal(sum(part * model.RADIX ** (digits - 1 - i) for i, part in enumerate(parts)), whole)
-    assert np.abs(query - whole * float(step)).max() <= 0.51 * float(step)
-
-
-@pytest.mark.parametrize("n_codes", [2000])
-def test_few_codes_are_scored_exactly(n_codes):
-    layout = Layout("compact", 128, 2048)
-    codes, rng = some_codes(layout, n_codes, 0), np.random.default_rng(1)
-    query = rng.standard_normal((1, 2048)).astype(np.float32)
-    locations, packed = kernels.active().unpack_codes(layout, codes)
-    signs = np.unpackbits(packed, axis=1, count=128, bitorder="little").astype(np.int64) * 2 - 1
-    whole, step, margin = model.round_query(query[0], 128, 1)
-    sums = model.centers((whole[locations] * signs).sum(axis=1), step, 1)
-    ones, exact = np.ones(n_codes, np.float32), kernels.active().score_sums(layout, codes, query)[0]
-    _, _, n_scored = model.search(lambda part: sums[part], exact, ones, ones > 0, margin, 10, chunk=500)
-    assert n_scored < 200
-
-
 @emulated
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_queries", "scanner"), [(1, GatherScanner), (6, GatherScanner), (20, ProductScanner)])
-@pytest.mark.parametrize("layout", [Layout("compact", 96, 768), Layout("fast", 40, 300)], ids=str)
-def test_the_kernels_find_what_the_processor_finds(device, layout, n_queries, scanner):
-    n_codes, rng = 400, np.random.default_rng(n_queries)
-    codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
+@pytest.mark.parametrize(("n_queries", "scanner"), [(1, TableScanner), (3, TableScanner), (10, ProductScanner)])
+@pytest.mark.parametrize("case", CODES)
+def test_scans_find_what_the_processor_finds(device, rng, case, n_queries, scanner):
+    n_codes = 300
+    scoring, rows = some_codes(case, n_codes, rng)
+    queries = some_queries(scoring, n_queries, rng)
+    values = kernels.active().scores(scoring, CodeBlocks.of(rows), queries)
+    form, on_device = CodeFormat(device, scoring), DeviceQueries.put(device, queries)
+    made = make_scanner(form, n_queries, SMALL)
+    assert type(made) is scanner
+    made.start(on_device)
+    out = device.empty((n_queries, n_codes), np.float32)
+    made.values(Part(put_rows(device, rows), n_codes), out)
+    assert_array_equal(out, values)
+
     alive = rng.random(n_codes) < 0.7
-    queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
-    stripes = Stripes.load(device, layout, codes)
-    search = BestSearch(device, stripes.format, n_queries, 5, n_codes, tuning=SMALL)
-    assert isinstance(search.scanner, scanner)
-    search.start(queries)
-    search.scan(Part(stripes, weights, None, words_of(alive)))
-    ranges = [CodeRange(codes, alive=np.packbits(alive, bitorder="little"), weights=weights)]
-    positions, scores = kernels.active().rank_scores(layout, ranges, queries, 5)
-    assert_array_equal(search.positions, positions)
-    assert_array_equal(search.scores, scores)
-    steps, margins = zip(*(model.round_query(query, layout.n_bits, 1)[1:] for query in queries), strict=True)
-    assert_array_equal(search.candidates.steps[:n_queries], steps)
-    assert_array_equal(search.candidates.margins, margins)
+    part = Part(put_rows(device, rows), n_codes, None, words_of(alive), base=1000)
+    ranges = [CodeRange(CodeBlocks.of(rows), 1000, np.packbits(alive, bitorder="little"))]
+    expected = kernels.active().rank(scoring, ranges, queries, 5)
+    for waits in (False, True):
+        search = BestSearch(form, n_queries, 5, n_codes, waits=waits, tuning=SMALL)
+        search.start(on_device)
+        search.scan(part)
+        assert_array_equal(search.positions, expected[0])
+        assert_array_equal(search.values, expected[1])
 
-
-@emulated
-@pytest.mark.parametrize("whole", [False, True])
-def test_codes_that_score_zero_are_found(device, whole):
-    layout, projected = Layout("compact", 8, 32), np.random.default_rng(0).standard_normal((400, 32), np.float32)
-    projected[:, -1] = 1e-6  # a location that no code has
-    locations, signs, _ = kernels.active().select(projected, 8, n_threads=1)
-    stripes = Stripes.load(device, layout, kernels.active().pack_codes(layout, locations, signs))
-    search = BestSearch(device, stripes.format, 1, 5, 400, whole=whole, tuning=SMALL)
-    assert isinstance(search.scanner, GatherScanner)
-    search.start(np.eye(32, dtype=np.float32)[-1:])
-    search.scan(Part(stripes))
-    assert_array_equal(search.positions, [range(5)])
-    assert_array_equal(search.scores, np.zeros((1, 5)))
+    bounds = np.quantile(values, 0.9, axis=1).astype(np.float32)
+    bounds[0] = values[0, 7]
+    starts, positions, reached = kernels.active().within(scoring, ranges, queries, bounds)
+    found = [
+        np.concatenate(parts) for parts in zip(*WithinSearch(form, on_device, bounds, n_codes).scan(part), strict=True)
+    ]
+    order = np.lexsort((found[1], found[0]))
+    owners = np.repeat(np.arange(n_queries), np.diff(starts))
+    theirs = np.lexsort((positions, owners))
+    for ours, all_of_them in zip(found, (owners, positions, reached), strict=True):
+        assert_array_equal(ours[order], all_of_them[theirs])
 
 
 @emulated
 @pytest.mark.slow
-def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 256)
-    signals = np.random.default_rng(0).standard_normal((400, 64)).astype(np.float32)
-    index = ts.AdaptiveIndex(n_features=64, n_bits=24, n_pool=96, random_state=7)
-    index.add(signals[:300])
-    index.add(signals[300:350], ids=np.arange(50)[::-1] * 3 + 1000)
+def test_a_scan_with_too_many_candidates_is_repeated(device, rng):
+    scoring, rows = some_codes("ring", 400, rng)
+    queries = some_queries(scoring, 3, rng)
+    falling, _ = kernels.active().rank(scoring, [CodeRange(CodeBlocks.of(rows))], queries, len(rows))
+    rows = rows[falling[0, ::-1]]  # the best codes come last, so that all are candidates of the first query
+    search = BestSearch(CodeFormat(device, scoring), 3, 5, len(rows), tuning=CROWDED)
+    overflows, method = [], search._overflows
+    search._overflows = lambda: overflows.append(method()) or overflows[-1]
+    search.start(DeviceQueries.put(device, queries))
+    search.scan(Part(put_rows(device, rows), len(rows)))
+    assert any(overflows)
+    expected = kernels.active().rank(scoring, [CodeRange(CodeBlocks.of(rows))], queries, 5)
+    assert_array_equal(search.positions, expected[0])
+    assert_array_equal(search.values, expected[1])
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("shared_bytes", "batch"), [(1024 + 16 * 2**10, 1), (1024 + 16 * 2**11, 2), (2**18, 4)])
+def test_tables_that_do_not_fit_together_are_read_one_after_the_other(rng, shared_bytes, batch):
+    device = EmulatedDevice()
+    device.shared_bytes = shared_bytes
+    scoring, rows = some_codes(("ring", (1,) * 16, "cosine"), 100, rng)  # tables of 16 KiB
+    queries = some_queries(scoring, 3, rng)
+    scanner = TableScanner(CodeFormat(device, scoring), 3, SMALL)
+    assert scanner._batch == batch
+    scanner.start(DeviceQueries.put(device, queries))
+    out = device.empty((3, 100), np.float32)
+    scanner.values(Part(put_rows(device, rows), 100), out)
+    assert_array_equal(out, kernels.active().scores(scoring, CodeBlocks.of(rows), queries))
+
+
+def test_long_codes_are_multiplied_for_one_query_too(device, rng):
+    class NoKernels(EmulatedDevice):
+        def module(self, files, constants):
+            return None
+
+    scoring, _ = some_codes(("ring", (1,) * 300, "cosine"), 8, rng)
+    assert type(make_scanner(CodeFormat(NoKernels(), scoring), 1)) is ProductScanner
+    scoring, _ = some_codes(("groups", 512, None), 8, rng)
+    assert type(make_scanner(CodeFormat(NoKernels(), scoring), 8)) is TableScanner
+
+
+@emulated
+def test_rows_on_the_device_become_planes(device, rng):
+    class OnDevice:
+        """Array that is not NumPy's."""
+
+        def __init__(self, rows):
+            self.rows, self.shape, self.data_ptr = rows, rows.shape, lambda: rows.ctypes.data
+
+    for n_codes in (1, 32, 75):
+        rows = rng.integers(0, 256, (n_codes, 7), np.uint8)
+        assert_array_equal(put_rows(device, OnDevice(rows)), CodeBlocks.of(rows).planes)
+
+
+INDEXES = {
+    "adaptive": lambda **more: ts.AdaptiveIndex(n_features=64, n_bits=24, n_pool=96, random_state=7, **more),
+    "sign": lambda **more: ts.SignIndex(n_features=64, n_bytes=9, random_state=7, **more),
+    "grouped": lambda **more: ts.GroupedIndex(n_features=64, n_bytes=5, random_state=7, **more),
+    "trellis": lambda **more: ts.TrellisIndex(
+        n_features=64, n_bytes=6, basis="hadamard", center=False, random_state=7, **more
+    ),
+}
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+@pytest.mark.parametrize("family", INDEXES)
+def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch, family, metric):
+    monkeypatch.setattr(engine, "CHUNK", 128)
+    signals = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    index = INDEXES[family](metric=metric)
+    index.add(signals[:200])
+    index.add(np.repeat(signals[200:210], 5, axis=0), ids=np.arange(50)[::-1] * 3 + 1000)
+    index.add(signals[210:220], ids=np.arange(500, 510))
     index.remove([5, 17, 1003])
-    queries = signals[:2] + 0.5
+    queries = np.stack([signals[0] + 0.5, signals[204]])
+    chosen = [{"scoring": scoring} for scoring in index.recipe.scorings]
+    if family == "sign":
+        chosen += [{"scoring": scoring, "adaptive_bits": 9} for scoring in index.recipe.scorings]
     for memory in (None, 0):  # all on the device, or all copied for each search
         held = gpu.GpuIndex(index, device=device, memory=memory)
         assert held.nbytes == (held.needed_bytes if memory is None else 0)
-        for scoring in ("asymmetric", "hamming"):
-            few = [1, 2, 40, 299, 1009]
-            equal_results(held.search(queries, k=7, scoring=scoring), index.search(queries, k=7, scoring=scoring))
-            options = {"k": 3, "scoring": scoring, "among": few}
-            equal_results(held.search(queries, **options), index.search(queries, **options))
-            options = {"false_alarm": 0.5, "scoring": scoring}
-            equal_results(held.within(queries, **options), index.within(queries, **options))
-    index.add(signals[350:])
-    assert len(held) == 347
+        for options in chosen:
+            equal_results(held.search(queries, k=7, **options), index.search(queries, k=7, **options))
+            among = {"k": 3, "among": [1, 2, 40, 199, 1009], **options}
+            equal_results(held.search(queries, **among), index.search(queries, **among))
+            equal_results(
+                held.within(queries, false_alarm=0.5, **options), index.within(queries, false_alarm=0.5, **options)
+            )
+        equal_results(held.within(queries, threshold=0.3), index.within(queries, threshold=0.3))
+    index.add(signals[220:])
+    assert len(held) == 257
     assert held.refresh()
     assert not held.refresh()
-    equal_results(held.search(signals[390:], k=2), index.search(signals[390:], k=2))
+    many = signals[290:]  # products instead of tables
+    equal_results(held.search(many, k=2), index.search(many, k=2))
     with pytest.raises(ValueError, match="queries, first at row 0"):
         held.search(np.full(64, np.nan))
 
 
 @emulated
 @pytest.mark.slow
-def test_a_sign_index_on_the_device_answers_as_the_index(device):
-    signals = np.random.default_rng(0).standard_normal((150, 32)).astype(np.float32)
-    index = ts.SignIndex(n_features=32, n_pool=70, random_state=7)
-    index.add(signals)
+def test_learned_trellis_codes_are_searched_on_the_device(device, monkeypatch):
+    signals = np.random.default_rng(0).standard_normal((300, 40)) * np.geomspace(1, 0.1, 40) + 0.2
+    index = ts.TrellisIndex(n_features=40, n_bytes=5, random_state=7)
+    with pytest.warns(UserWarning, match="shrunk"):
+        index.add(signals)
     held = gpu.GpuIndex(index, device=device)
-    for options in ({}, {"adaptive_bits": 9}, {"scoring": "hamming"}, {"scoring": "hamming", "adaptive_bits": 9}):
-        equal_results(held.search(signals[:2] + 0.5, k=4, **options), index.search(signals[:2] + 0.5, k=4, **options))
+    for queries in (signals[:2] + 0.05, signals[3:13]):
+        equal_results(held.search(queries, k=5), index.search(queries, k=5))
+        monkeypatch.setattr(engine, "MAX_K", 4)  # more are ranked on the host
+        equal_results(held.search(queries, k=5), index.search(queries, k=5))
+        monkeypatch.undo()
+
+
+HEADS = {
+    "adaptive": {"n_bits": 32, "n_pool": 128},
+    "sign": {"n_bytes": 12},
+    "grouped": {"n_bytes": 5},
+    "trellis": {"n_bytes": 8},
+    "trellis with a mean": {"n_bytes": 8, "center": True},
+}
+
+
+def some_head(case, n_classes, rng):
+    """Return the recipe of a head of 48 features, its rows and its scoring."""
+    options, family = dict(HEADS[case]), case.split()[0]
+    weights = rng.standard_normal((n_classes, 48)).astype(np.float32)
+    recipe_type = ts.families.Recipe.families[family]
+    if options.pop("center", False):
+        weights += 0.3
+        recipe = TrellisRecipe.learn(weights, basis="hadamard", center=True, random_state=7, n_features=48, **options)
+    else:
+        recipe = recipe_type.for_weights(weights, random_state=7, **options)
+    coding = recipe.weight_coding()
+    return recipe, coding.encode(weights, n_threads=1), recipe.scoring_of("log", code_bytes=coding.nbytes)
 
 
 @emulated
 @pytest.mark.slow
-def test_a_head_on_the_device_answers_as_the_processor(device):
-    layout, rng = Layout("compact", 32, 256), np.random.default_rng(0)
-    codes, scales, bias = some_codes(layout, 300, 0), rng.random(300).astype(np.float32), rng.random(300)
-    bias = bias.astype(np.float32)
-    head = gpu.HeadScanner(codes, scales, bias, layout, device=device, tuning=SMALL)
-    projected = rng.standard_normal((3, 256)).astype(np.float32)
-    projected[1, 5] = np.nan
-    for _ in range(2):  # the second time with the recorded launches of the first, if addresses are the same
-        values, classes = head.topk(projected, 7)
-        expected = best_of(logits_of(layout, codes, scales, bias, projected[[0, 2]]), 7)
-        assert_array_equal(classes[[0, 2]], expected[0])
-        assert_array_equal(values[[0, 2]], expected[1].astype(np.float32))
+@pytest.mark.parametrize("n_inputs", [3, 10])
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inputs):
+    recipe, rows, scoring = some_head(case, 300, rng)
+    bias = rng.standard_normal(300).astype(np.float32)
+    inputs = rng.standard_normal((n_inputs, 48)).astype(np.float32)
+    inputs[0] *= 1e-12
+    inputs[-1] = 0
+    rounded = recipe.round_inputs(inputs, "asymmetric", part=None, n_threads=1, name="inputs")
+    rounder = InputRounder(recipe, device=device)
+    on_device = rounder.round(inputs)
+    assert_array_equal(on_device.values, rounded.values)
+    assert_array_equal(on_device.scales, rounded.scales)
+    assert_array_equal(on_device.constants, rounded.constants)
+    logits = kernels.active().scores(scoring, CodeBlocks.of(rows), rounded) + bias.astype(np.float64)
+    head = gpu.HeadScanner(scoring, rows, bias, device=device, tuning=SMALL)
+    assert_array_equal(head.logits(on_device), logits.astype(np.float32))
+    inputs[1, 5] = np.nan
+    on_device, finite = rounder.round(inputs), np.arange(n_inputs) != 1
+    for _ in range(2):  # the second time with the recorded launches of the first
+        values, classes = head.topk(on_device, 7)
+        expected = best_of(logits, 7)
+        assert_array_equal(classes[finite], expected[0][finite])
+        assert_array_equal(values[finite], expected[1][finite].astype(np.float32))
         assert np.isnan(values[1]).all()
         assert_array_equal(classes[1], np.arange(7))
-    logits = head.logits(projected[[0]])
-    exact = logits_of(layout, codes, scales, bias, projected[[0]])
-    np.testing.assert_allclose(logits, exact, rtol=0, atol=4e-6 * np.abs(exact).max())
     with pytest.raises(ValueError, match="k must lie in"):
-        head.topk(projected, 301)
+        head.topk(on_device, 301)
 
 
 @emulated
-def test_threads_may_share_a_head(device):
+def test_threads_may_share_a_head(device, rng):
     """The emulator runs one kernel at a time, so calls that are not serialised would crash."""
-    layout, rng = Layout("compact", 32, 256), np.random.default_rng(1)
-    codes, scales = some_codes(layout, 100, 1), rng.random(100).astype(np.float32)
-    head = gpu.HeadScanner(codes, scales, None, layout, device=device, tuning=SMALL)
-    projected = rng.standard_normal((3, 256)).astype(np.float32)
-    counts = [1, 3, 5] * 4
+    scoring, rows = some_codes("groups with factors", 100, rng)
+    head = gpu.HeadScanner(scoring, rows, None, device=device, tuning=SMALL)
+    queries = some_queries(scoring, 3, rng)
+    logits = kernels.active().scores(scoring, CodeBlocks.of(rows), queries)
+    counts, on_device = [1, 3, 5] * 4, DeviceQueries.put(device, queries)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda k: head.topk(projected, k), counts))
+        found = list(pool.map(lambda k: head.topk(on_device, k), counts))
     for k, (values, classes) in zip(counts, found, strict=True):
-        expected = best_of(logits_of(layout, codes, scales, None, projected), k)
+        expected = best_of(logits, k)
         assert_array_equal(classes, expected[0])
-        assert_array_equal(values, expected[1].astype(np.float32))
-
-
-@emulated
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_features", "n_bits", "n_pool", "layout"), [(64, 16, 64, "compact"), (100, 30, 250, "fast")]
-)
-def test_signals_are_encoded_to_the_same_bits(device, n_features, n_bits, n_pool, layout):
-    signals = np.random.default_rng(0).standard_normal((4, n_features)).astype(np.float32)
-    signals[1] = np.round(signals[1])
-    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, random_state=3)
-    encoder = ts.AdaptiveEncoder(n_bits, n_pool=n_pool, projection=projection, layout=layout).fit(signals)
-    expected = encoder.encode(signals)
-    made = gpu.GpuEncoder(projection, Layout(layout, n_bits, n_pool), device=device)
-    projected = np.empty((4, n_pool), np.float32)
-    made.project(signals, projected)
-    assert_array_equal(projected.view(np.uint32), projection.apply(signals).view(np.uint32))
-    for ours, theirs in zip(made.encode(signals), (expected.data, expected.norms, expected.scales), strict=True):
-        assert_array_equal(ours, theirs)
-
-
-@emulated
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["compact", "fast"])
-def test_damaged_codes_are_refused(device, name):
-    layout = Layout(name, 16, 256)
-    codes = some_codes(layout, 70, 0)
-    codes[33, layout.code_bytes - 3 :] = 0
-    with pytest.raises(ValueError, match="code 33 is not valid"):
-        Stripes.load(device, layout, codes)
-
-
-def test_codes_on_the_device_take_the_bytes_of_the_compact_layout():
-    assert Format(512, 8192).code_words * 4 == Layout("compact", 512, 8192).code_bytes == 448
-    assert Format(512, 4096).code_words * 4 == 384
-
-
-def test_other_projections_are_refused():
-    projection = ts.make_projection("gaussian", n_features=8, random_state=1)
-    with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
-        gpu.GpuEncoder(projection, Layout("compact", 4, 8), device=None)
+        assert_array_equal(values, expected[1])
 
 
 def test_a_missing_device_is_named():

@@ -80,18 +80,18 @@ def test_extreme_norms_find_every_entry(rng, path, metric, factor):
         assert len(index.within(signals[:1], threshold=-3e38).ids) == 90
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.SignIndex])
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex])
 @pytest.mark.parametrize("projection", ["sparse", "rademacher"])
 def test_signals_without_projections_are_refused(kind, projection):
-    options = {"n_bits": 2} if kind is ts.AdaptiveIndex else {}
-    index = kind(n_features=400, n_pool=4, projection=projection, random_state=1, **options)
-    rows = index.recipe.projection.rows(range(4))
+    options = {"n_bits": 2, "n_pool": 8} if kind is ts.AdaptiveIndex else {"n_bytes": 1}
+    index = kind(n_features=400, projection=projection, random_state=1, **options)
+    rows = index.recipe.projection.rows(range(index.recipe.n_pool))
     signal = np.ones(400)
     signal -= np.linalg.pinv(rows) @ (rows @ signal)  # orthogonal to the whole pool, but for rounding
     if projection == "sparse":
         signal = (rows == 0).all(axis=0).astype(float)  # exactly zero on all of it
     good = rows.sum(axis=0)
-    with pytest.raises(ValueError, match=r"signals\[1\]: all its kept projections are zero on this \w+ pool of 4"):
+    with pytest.raises(ValueError, match=r"signals\[1\]: all its kept projections are zero on this \w+ pool of (8|16)"):
         index.add(np.stack([good, signal]))
     assert len(index) == 0
     index.add(good)

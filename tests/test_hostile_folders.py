@@ -41,24 +41,29 @@ def put(**columns):
     return change
 
 
+def padded(planes):
+    """Return codes with a byte in a lane that holds no code."""
+    planes[-1, 3, 40 % 32] = 1
+    return planes
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (put(codes=lambda c: 0 * c), "codes: damaged: the column is not a packed code at row 0"),
         (put(codes=lambda c: 0 * c + 255), "codes: damaged"),
-        (put(codes=lambda c: c[:-1]), r"codes: damaged: shape \(39, 10\), \(40, 10\) expected"),
-        (put(codes=lambda c: c[:, :-1].copy()), r"codes: damaged: shape \(40, 9\)"),
+        (put(codes=lambda c: c[:-1]), r"codes: damaged: shape \(1, 10, 32\), \(2, 10, 32\) expected"),
+        (put(codes=lambda c: c[:, :-1].copy()), r"codes: damaged: shape \(2, 9, 32\)"),
+        (put(codes=lambda c: c.reshape(40, 16)), r"codes: damaged: shape \(40, 16\)"),
+        (put(codes=padded), "codes: damaged: bytes are set after the last of 40 codes"),
         (put(codes=lambda c: c.view(np.uint8).astype(np.int32)), "codes: damaged: type I32, uint8 expected"),
         (put(ids=lambda c: c[:-1]), r"ids: damaged: shape \(39,\), \(40,\) expected"),
         (put(ids=lambda c: c[::-1].copy()), "ids: damaged: ids must be ascending"),
-        (put(norms=np.full(40, np.nan, "<f4")), "norms, scales: damaged"),
-        (put(norms=np.zeros(40, "<f4")), "norms, scales: damaged: the weights of entries"),
-        (put(scales=np.full(40, np.inf, "<f4")), "scales: damaged"),
         (put(metadata__starts=lambda c: c[::-1].copy()), "metadata: damaged: the starts of its texts"),
         (put(metadata__starts=lambda c: c[:-1]), "metadata.starts: damaged: shape"),
         (put(metadata__text=lambda c: c[:-1]), "metadata: damaged: the starts of its texts"),
         (lambda held: held.pop("ids"), "has no ids"),
-        (lambda held: held.pop("norms"), "has no norms"),
+        (lambda held: held.pop("codes"), "has no codes"),
     ],
 )
 def test_crafted_columns_with_right_checksums_are_refused(filled, signals, change, words):
@@ -75,13 +80,13 @@ def tensor(name, **changes):
     ("header", "words"),
     [
         (tensor("codes", dtype="F13"), "cannot be read in place"),
-        (tensor("codes", shape=[2**40, 2**40]), "does not take 400 bytes"),
-        (tensor("codes", shape=[-1, -400]), "malformed"),
-        (tensor("codes", shape=[40.0, 10]), "malformed"),
-        (tensor("codes", shape=[True, 400]), "malformed"),
-        (tensor("codes", data_offsets=[0, 400]), "overlap or leave a gap"),
-        (tensor("codes", data_offsets=[400, 0]), "does not take -400 bytes"),
-        (tensor("codes", data_offsets=[2**61, 2**61 + 400]), "overlap or leave a gap"),
+        (tensor("codes", shape=[2**40, 2**40]), "does not take 640 bytes"),
+        (tensor("codes", shape=[-1, -640]), "malformed"),
+        (tensor("codes", shape=[2.0, 10, 32]), "malformed"),
+        (tensor("codes", shape=[True, 640]), "malformed"),
+        (tensor("codes", data_offsets=[0, 640]), "overlap or leave a gap"),
+        (tensor("codes", data_offsets=[640, 0]), "does not take -640 bytes"),
+        (tensor("codes", data_offsets=[2**61, 2**61 + 640]), "overlap or leave a gap"),
         (tensor("codes", extra=1), "must have dtype, shape and data_offsets"),
         (lambda header: header.update(codes=7), "must have dtype, shape and data_offsets"),
         (lambda header: header.update(__metadata__=[]), "__metadata__ must be an object of strings"),
@@ -177,12 +182,11 @@ def test_manifests_that_are_not_plain_json_are_refused(filled, text):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layout": "fast"}, "damaged"),
         ({"n_bits": 17}, "damaged"),
         ({"n_pool": 2**30}, "n_pool"),
         ({"n_features": 2**40}, r"n_features must be an integer in \[1, 268435456\], got 1099511627776"),
         ({"n_features": [64]}, r"n_features must be an integer in .*, got \[64\]"),
-        ({"norms": 7}, "norms"),
+        ({"metric": 7}, "metric"),
         ({"options": [[[]]]}, "cannot be read"),
     ],
 )
@@ -196,7 +200,7 @@ def test_crafted_recipes_with_right_checksums_are_refused(filled, signals, chang
 def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projection):
     """A folder that claims 2**28 features takes at most one second and 100 MB more than a valid one."""
     path = tmp_path / "i.topsign"
-    ts.SignIndex(n_features=64, random_state=1, path=path).close()
+    ts.SignIndex(n_features=64, n_bytes=8, random_state=1, path=path).close()
     assert size_of(path) < 20_000
     program = """
         import resource, sys, time, numpy as np, topsign as ts
@@ -213,7 +217,7 @@ def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projecti
     honest = tmp_path / "honest.topsign"
     shutil.copytree(path, honest)
     options = {"hadamard": {"rounds": 3}, "circulant": {"spectrum": "gaussian"}}.get(projection, {})
-    rewrite_recipe(path, n_features=2**28, n_pool=64, n_bits=64, projection=projection, options=options)
+    rewrite_recipe(path, n_features=2**28, projection=projection, options=options)
     command = [sys.executable, "-c", textwrap.dedent(program), str(honest), str(path)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     megabytes, seconds = map(float, shown.stdout.split())
@@ -225,7 +229,7 @@ def test_an_index_that_claims_much_is_checked_before_it_is_used(tmp_path):
     """The projection of a large index is compared with its fingerprint when signals are first projected."""
     path = tmp_path / "i.topsign"
     n_features = 2**20 + 2
-    with ts.SignIndex(n_features=n_features, n_pool=64, random_state=1, path=path) as index:
+    with ts.SignIndex(n_features=n_features, n_bytes=8, random_state=1, path=path) as index:
         index.add(np.ones((1, n_features), np.float32))
     assert len(ts.open_index(path).search(np.ones((1, n_features), np.float32), k=1)) == 1
     rewrite_recipe(path, fingerprint="0" * 32)
@@ -240,7 +244,7 @@ def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
     expected = ts.open_index(filled).get([3, 39]).codes
 
     def change(columns):
-        columns["codes"][7] = 255
+        columns["codes"][0, :, 7] = 255
 
     rewrite(filled, change)
     with ts.open_index(filled, readonly=True) as index:
@@ -258,7 +262,7 @@ def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
 def test_a_few_rows_are_verified_without_reading_the_others(tmp_path, rng):
     """Checksums are per mebibyte, so rows outside a damaged block stay readable."""
     path = tmp_path / "large.topsign"
-    with ts.AdaptiveIndex(n_features=4096, n_bits=2048, layout="fast", random_state=1, path=path) as index:
+    with ts.SignIndex(n_features=4096, n_bytes=2048, random_state=1, path=path) as index:
         index.add(rng.standard_normal((1100, 4096)).astype(np.float32))
         expected = index.get([5]).codes
     ((file, _), (offset, size)), *_ = [item for item in column_places(path).items() if item[0][1] == "codes"]

@@ -11,14 +11,14 @@ from scipy import stats
 
 import topsign as ts
 from topsign import kernels
-from topsign.families.laws import ScoreNull, SignLaw
+from topsign.families.null_distributions import ScoreNull, SignsLaw
 from topsign.search import make_scans
 from topsign.store import make_segments, segments
 
 pytestmark = pytest.mark.core
 
 N_FEATURES = 128
-KINDS = ["compact", "fast", "signs", "chosen"]
+KINDS = ["adaptive", "grouped", "sign", "chosen"]
 SIZES = [1, 5, 31, 32, 33, 100]
 METRICS = ["correlation", "inner_product"]
 
@@ -26,96 +26,126 @@ METRICS = ["correlation", "inner_product"]
 P_VALUE_ERROR = 2e-4
 
 
-def make_index(kind, n_bits, *, n_features=N_FEATURES, **options):
-    """Return an index of any kind, and the arguments of its searches."""
-    if kind == "signs":
-        return ts.SignIndex(n_features=n_features, n_pool=n_bits, random_state=7, **options), {}
+def make_index(kind, size, *, n_features=N_FEATURES, **options):
+    """Return an index of any kind, and the arguments of its searches; ``size`` are bits, or four per byte."""
+    options = {"n_features": n_features, "random_state": 7} | options
+    if kind == "adaptive":
+        return ts.AdaptiveIndex(n_bits=size, **options), {}
     if kind == "chosen":
-        return ts.SignIndex(n_features=n_features, random_state=7, **options), {"adaptive_bits": n_bits}
-    return ts.AdaptiveIndex(n_features=n_features, n_bits=n_bits, layout=kind, random_state=7, **options), {}
+        n_pool = options.pop("n_pool", n_features)
+        return ts.SignIndex(n_bytes=n_pool // 8, **options), {"adaptive_bits": size}
+    return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=-(-size // 4), **options), {}
+
+
+def levels_of(kind, projected, n_bits):
+    """Return the signs that a code keeps of projections, 0 for those that it does not."""
+    signs = np.where(projected >= 0, 1, -1)
+    if kind == "grouped":
+        kept = np.zeros(len(projected), bool)
+        for start in range(0, len(projected), 8):
+            kept[start + int(np.argmax(np.abs(projected[start : start + 8])))] = True
+        return np.where(kept, signs, 0)
+    if kind == "adaptive":
+        kept = np.zeros(len(projected), bool)
+        kept[reference.select_locations(projected, n_bits)] = True
+        return np.where(kept, signs, 0)
+    return signs
 
 
 class Naive:
-    """Comparison of every query with every signal by the definitions."""
+    """Comparison of every query with every signal by the definitions.
 
-    def __init__(self, index, kind, n_bits, signals, queries):
-        self.n_bits, self.n_pool, self.metric, self.norms = n_bits, index.recipe.n_pool, index.metric, index.norms
-        projection = index.recipe.projection
+    Values of queries are rounded to integers, so that sums are exact; the value of an entry is its sum times the scale
+    of the query, times the factor of the entry, in float32.
+    """
+
+    def __init__(self, index, kind, size, signals, queries):
+        recipe = index.recipe
+        self.kind, self.size, self.metric, self.recipe = kind, size, index.metric, recipe
+        self.n_pool, projection = recipe.n_pool, recipe.projection
         projected = dict(zip(signals, projection.apply(list(signals.values())), strict=True))
-        queries = np.atleast_2d(queries)
-        self.query_norms = [np.sqrt(reference.square_norm(np.float32(query))) for query in queries]
-        self.projected_queries = projection.apply(queries)
-        n_kept = n_bits if kind in ("compact", "fast") else self.n_pool
-        self.entries = {i: reference.entry(signals[i], projected[i], n_kept) for i in signals}
-        self.kind = kind
-        self.mismatches = [
-            {i: self._compare(reference.mismatches, q >= 0, q, i) for i in signals} for q in self.projected_queries
+        queries = np.atleast_2d(np.float32(queries))
+        self.query_norms = [np.sqrt(reference.square_norm(query)) for query in queries]
+        self.n_compared = {"adaptive": size, "grouped": self.n_pool // 8, "sign": self.n_pool, "chosen": size}[kind]
+        projected_queries = projection.apply(queries)
+        kept = [self._kept(query) for query in projected_queries]
+        self.visible = [
+            np.where(some, query, np.float32(0)) for some, query in zip(kept, projected_queries, strict=True)
         ]
-        self.sums = [
-            {i: self._compare(reference.score_sum, self._visible(q), q, i) for i in signals}
-            for q in self.projected_queries
-        ]
+        levels = {i: levels_of(kind, projected[i], size) for i in signals}
+        rounded, steps = zip(*(self._rounded(query) for query in self.visible), strict=True)
+        self.sums = [{i: int(values @ levels[i]) for i in signals} for values in rounded]
+        signs = [some * np.where(query >= 0, 1, -1) for some, query in zip(kept, projected_queries, strict=True)]
+        self.mismatches = [{i: int(np.count_nonzero(one * levels[i] < 0)) for i in signals} for one in signs]
+        self.scales = recipe.prepare(queries, adaptive_bits=size if kind == "chosen" else None).rounded.scales
+        self._check_scales(steps, levels)
+        codes = dict(zip(signals, index.get(list(signals)).codes.data, strict=True))
+        self.norms = {i: np.float32(1) for i in signals}
+        if self.metric == "inner_product":
+            self.norms = {i: self._norm(codes[i], signals[i]) for i in signals}
 
-    def _visible(self, query):
-        if self.kind != "chosen":
-            return query
-        kept = np.zeros_like(query)
-        rows = reference.select_locations(query, self.n_bits)
-        kept[rows] = query[rows]
+    def _kept(self, query):
+        """Return which projections a query compares."""
+        kept = np.full(len(query), self.kind != "chosen")
+        if self.kind == "chosen":
+            kept[reference.select_locations(query, self.size)] = True
         return kept
 
-    def _compare(self, compare, values, query, i):
-        locations, bits = self.entries[i][:2]
-        if self.kind == "chosen" and compare is reference.mismatches:
-            locations = reference.select_locations(query, self.n_bits)
-            bits = [bits[row] for row in locations]
-        return compare(values, bits, locations)
+    def _rounded(self, query):
+        limit = min(32767, (2**31 - 1) // len(query))
+        step = np.float32(np.abs(query).max() / np.float32(limit))
+        return np.rint(query.astype(float) / float(step)).astype(np.int64), step
+
+    def _check_scales(self, steps, levels):
+        """Scales turn integer sums into estimated correlations of a normal signal."""
+        if self.kind == "chosen":
+            expected = [
+                step * norm * np.sqrt(np.pi / 2) / (query.astype(float) @ query)
+                for step, norm, query in zip(steps, self.query_norms, self.visible, strict=True)
+            ]
+        else:
+            largest = np.sort(np.abs(np.random.default_rng(0).standard_normal((100_000, 8))), axis=1)[:, -1].mean()
+            kept = {"sign": np.sqrt(2 / np.pi), "grouped": largest}.get(self.kind)
+            if kept is None:
+                kept = ts.theory.mean_kept_magnitude(n_bits=self.size, n_pool=self.n_pool)
+            pairs = zip(steps, self.query_norms, strict=True)
+            expected = [step / (norm * self.n_compared * kept) for step, norm in pairs]
+        assert_allclose(self.scales, expected, rtol=0.01 if self.kind == "grouped" else 1e-5)
+
+    def _norm(self, code, signal):
+        """Return the norm that a code stores, which is within a thousandth of the signal's."""
+        norm = kernels.unpack_factors(code[np.newaxis], "log")[0]
+        assert_allclose(norm, np.linalg.norm(signal.astype(float)), rtol=2 ** (1 / 1024) - 1 + 1e-6)
+        return norm
 
     def keys(self, row, ids, scoring):
-        """Sort key of entries: mismatches, or negative float32 sums."""
-        if scoring == "hamming":
-            return [self.mismatches[row][i] for i in ids]
-        return [-(self.sums[row][i] * self._weight(i)) for i in ids]
+        """Sort key of entries: mismatches, or negative values."""
+        return [self.mismatches[row][i] if scoring == "hamming" else -self.value(row, i) for i in ids]
 
-    def _weight(self, i):
-        _, _, norm, scale = self.entries[i]
-        if self.kind == "chosen":
-            return norm if self.metric == "inner_product" else np.float32(1)
-        if not self.norms:
-            return np.float32(1)
-        return scale if self.metric == "inner_product" else scale / norm
+    def value(self, row, i):
+        return np.float32(self.sums[row][i]) * self.scales[row] * self.norms[i]
+
+    def correlation(self, row, i, scoring):
+        if scoring == "asymmetric":
+            return float(self.value(row, i)) / float(self.norms[i])
+        return float(self.recipe.law(self.n_compared).correlations(np.array([self.mismatches[row][i]]))[0])
 
     def score(self, row, i, scoring):
-        """Return the score of an entry: a float32 sum, divided in float64."""
-        norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
-        if query_norm == 0:
-            return 0.0
-        if scoring == "hamming":
-            d = self.mismatches[row][i] / self.n_bits
-            rho = float(ts.theory.correlation_from_hamming(d, n_bits=self.n_bits, n_pool=self.n_pool))
-            return rho * (query_norm * norm if self.metric == "inner_product" else 1)
-        value = -float(self.keys(row, [i], scoring)[0])
-        if self.kind == "chosen":
-            energy = reference.square_norm(self._visible(self.projected_queries[row]))
-            power = 2 if self.metric == "inner_product" else 1
-            return value / (energy / (query_norm**power * np.sqrt(np.pi / 2)))
-        if not self.norms:
-            kept = ts.theory.mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)
-            value = value * float(np.float32(1 / (self.n_bits * kept)))
-        return value if self.metric == "inner_product" else value / query_norm
+        """Return the score of an entry: a float32 value, multiplied in float64."""
+        if scoring == "asymmetric":
+            return float(self.value(row, i)) * (self.query_norms[row] if self.metric == "inner_product" else 1)
+        product = self.query_norms[row] * float(self.norms[i]) if self.metric == "inner_product" else 1
+        return self.correlation(row, i, scoring) * product
 
     def p_value(self, row, i, scoring):
-        norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
-        if query_norm == 0:
-            return 1.0
-        law = {"n_bits": self.n_bits, "n_pool": self.n_pool, "n_features": N_FEATURES, "norms": self.norms}
+        law = self.recipe.law(self.n_compared)
         if scoring == "hamming":
-            return float(ts.theory.match_pvalue(self.mismatches[row][i], **law))
-        rho = float(self.score(row, i, scoring)) / (query_norm * norm if self.metric == "inner_product" else 1)
+            return 10 ** float(law.mismatch_log10_pvalues[self.mismatches[row][i]])
+        rho = self.correlation(row, i, scoring)
         if self.kind == "chosen":
-            energy = reference.square_norm(self._visible(self.projected_queries[row]))
-            return float(stats.norm.sf(rho * np.sqrt(energy / (np.pi / 2)) / query_norm))
-        return float(ts.theory.match_pvalue(rho, scoring="asymmetric", **law))
+            energy = reference.square_norm(self.visible[row])
+            return float(stats.norm.sf(rho * np.sqrt(energy / (np.pi / 2)) / self.query_norms[row]))
+        return 10 ** float(law._log10_pvalues(np.array([rho]), "asymmetric")[0])  # not interpolated
 
 
 def draw_signals(rng, n_signals, n_features=N_FEATURES):
@@ -145,7 +175,7 @@ def assert_neighbors(found, naive, ids, k, scoring):
         assert_array_equal(found.ids[row], wanted)
         real = [i for i in wanted if i >= 0]
         n_real = len(real)
-        assert_array_equal(found.distances[row, :n_real], [naive.mismatches[row][i] / naive.n_bits for i in real])
+        assert_array_equal(found.distances[row, :n_real], [naive.mismatches[row][i] / naive.n_compared for i in real])
         assert_array_equal(found.scores[row, :n_real], [naive.score(row, i, scoring) for i in real])
         for filler in (found.distances, found.scores, found.p_values):
             assert filler.shape == found.ids.shape
@@ -185,7 +215,7 @@ def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(512, 8192), (1040, 8192), (2500, 65536)])
-@pytest.mark.parametrize("kind", ["compact", "fast", "chosen"])
+@pytest.mark.parametrize("kind", ["adaptive", "chosen"])
 def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):
     index, options = make_index(kind, n_bits, n_features=512, n_pool=n_pool)
     signals = fill(index, rng, 7)
@@ -193,18 +223,6 @@ def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):
     naive = Naive(index, kind, n_bits, signals, queries)
     for scoring in ("hamming", "asymmetric"):
         assert_neighbors(index.search(queries, k=6, scoring=scoring, **options), naive, signals, 6, scoring)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_searches_without_norms_are_exact(path, rng, kind):
-    index, options = make_index(kind, 33, norms=False)
-    signals = fill(index, rng)
-    queries = draw_signals(rng, 4)
-    naive = Naive(index, kind, 33, signals, queries)
-    for scoring in ("hamming", "asymmetric"):
-        found = index.search(queries, k=5, scoring=scoring, **options)
-        assert_neighbors(found, naive, signals, 5, scoring)
-        assert_within(index.within(queries, false_alarm=0.8, scoring=scoring, **options), naive, signals, scoring, 0.8)
 
 
 def assert_within(found, naive, ids, scoring, false_alarm):
@@ -219,7 +237,7 @@ def assert_within(found, naive, ids, scoring, false_alarm):
         part = slice(*found.starts[row : row + 2])
         assert_array_equal(found.ids[part], expected)
         assert_array_equal(found.scores[part], [naive.score(row, i, scoring) for i in expected])
-        assert_array_equal(found.distances[part], [naive.mismatches[row][i] / naive.n_bits for i in expected])
+        assert_array_equal(found.distances[part], [naive.mismatches[row][i] / naive.n_compared for i in expected])
         assert_allclose(found.p_values[part], [p_values[i] for i in expected], rtol=P_VALUE_ERROR)
         total += len(matching)
     assert 0 < total < len(found) * len(ids)
@@ -254,7 +272,7 @@ def test_range_searches_are_exact(path, rng, kind, metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", ["compact", "chosen"])
+@pytest.mark.parametrize("kind", ["adaptive", "chosen"])
 def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
     index, options = make_index(kind, 32, metric=metric)
     signals = fill(index, rng)
@@ -280,7 +298,7 @@ def test_interpolated_p_values_follow_the_theory(pool, norms):
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", ["fast", "signs"])
+@pytest.mark.parametrize("kind", ["grouped", "sign"])
 def test_rescoring_orders_candidates_exactly(path, rng, kind, metric, scoring, tmp_path):
     index, _ = make_index(kind, 33, metric=metric)
     signals = fill(index, rng)
@@ -342,27 +360,26 @@ def test_codes_come_back_in_the_order_asked(rng):
     signals = rng.standard_normal((20, N_FEATURES))
     ids = rng.permutation(100)[:20]
     wanted = [13, 2, 2, 19]
-    for norms in (True, False):
-        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, norms=norms, random_state=7)
-        encoder = ts.AdaptiveEncoder(n_bits=20, norms=norms, random_state=7).fit(signals)
+    for metric in METRICS:
+        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, metric=metric, random_state=7)
+        encoder = ts.AdaptiveEncoder(n_bits=20, metric=metric, random_state=7).fit(signals)
         for part in np.split(np.arange(20), [9, 12]):
             index.add(signals[part], ids=ids[part])
         assert index.get(ids[wanted]).codes == encoder.encode(signals[wanted])
         assert index.get([]).codes == encoder.encode(signals[:0])
         assert index.recipe == encoder.recipe_
-    index = ts.SignIndex(n_features=N_FEATURES, random_state=7)
+    index = ts.SignIndex(n_features=N_FEATURES, n_bytes=16, metric="inner_product", random_state=7)
     index.add(signals, ids=ids)
     codes = index.get(ids[wanted]).codes
     assert isinstance(codes, ts.SignCodes)
-    assert_array_equal(codes.data, np.packbits(index.recipe.projection.apply(signals[wanted]) >= 0, 1, "little"))
-    assert_array_equal(
-        codes.norms, np.linalg.norm(signals[wanted].astype(np.float32).astype(float), axis=1).astype(np.float32)
-    )
-    assert index.get([]).codes.data.shape == (0, N_FEATURES // 8)
+    signs = np.packbits(index.recipe.projection.apply(signals[wanted]) >= 0, 1, "little")
+    assert_array_equal(codes.data[:, :16], signs)
+    assert_allclose(codes.norms, np.linalg.norm(signals[wanted], axis=1), rtol=7e-4)
+    assert index.get([]).codes.data.shape == (0, 18)
 
 
 def test_every_removed_entry_is_gone_and_no_other(rng):
-    index, _ = make_index("fast", 9)
+    index, _ = make_index("grouped", 9)
     index.add(draw_signals(rng, 60))
     removed = [3, 8, 15, 16, 40, 59]
     index.remove(removed)
@@ -373,7 +390,7 @@ def test_every_removed_entry_is_gone_and_no_other(rng):
 
 
 def test_failing_calls_change_nothing(rng):
-    index, _ = make_index("compact", 20)
+    index, _ = make_index("adaptive", 20)
     signals = draw_signals(rng, 8)
     index.add(signals[:4])
     before = index.store.snapshot
@@ -394,7 +411,7 @@ def test_failing_calls_change_nothing(rng):
 
 def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 32)
-    index, _ = make_index("fast", 9)
+    index, _ = make_index("grouped", 9)
     signals = draw_signals(rng, 200)
     ids = rng.permutation(200)
     for i in range(100):
@@ -409,7 +426,7 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     assert len(alive) == 190
     for segment in index.store.snapshot.segments:
         assert (np.diff(segment.ids) > 0).all()
-    naive = Naive(index, "fast", 9, alive, signals[:3])
+    naive = Naive(index, "grouped", 9, alive, signals[:3])
     for scoring in ("hamming", "asymmetric"):
         assert_neighbors(index.search(signals[:3], k=30, scoring=scoring), naive, alive, 30, scoring)
     held = index.nbytes
@@ -421,16 +438,15 @@ def test_adding_shuffled_ids_holds_no_second_copy(rng):
     n = 400_000
     ids, codes = rng.permutation(n), np.zeros((n, 100), np.uint8)
     codes[:, :8] = ids[:, np.newaxis].astype("<i8").view(np.uint8)
-    norms, scales = np.ones((2, n), np.float32)
-    final = ids.nbytes + codes.nbytes + 2 * norms.nbytes
+    final = ids.nbytes + codes.nbytes
     tracemalloc.start()
-    parts = make_segments(ids, codes, {"norms": norms, "scales": scales})
+    parts = make_segments(ids, codes)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.3 * final
     for part in parts:
         assert (np.diff(part.ids) > 0).all()
-        assert_array_equal(part.codes[:, :8].copy().view("<i8")[:, 0], part.ids)
+        assert_array_equal(part.codes.rows()[:, :8].copy().view("<i8")[:, 0], part.ids)
     assert_array_equal(np.sort(np.concatenate([part.ids for part in parts])), np.arange(n))
 
 
@@ -455,11 +471,11 @@ def test_searches_beside_additions_see_whole_batches(path, rng, scoring):
     batches = np.split(draw_signals(rng, 120), 30)
     queries = draw_signals(rng, 2)
     answers, counts = [], []
-    plain, _ = make_index("compact", 16)
+    plain, _ = make_index("adaptive", 16)
     for batch in [batches[0][:0], *batches]:
         plain.add(batch)
         answers.append(plain.search(queries, k=5, scoring=scoring).ids.tolist())
-    index, _ = make_index("compact", 16)
+    index, _ = make_index("adaptive", 16)
     seen, failures, done = [], [], threading.Event()
 
     def keep_searching():
@@ -485,7 +501,7 @@ def test_searches_beside_additions_see_whole_batches(path, rng, scoring):
 
 
 def test_threads_that_add_take_turns(rng):
-    index, _ = make_index("compact", 16)
+    index, _ = make_index("adaptive", 16)
     signals = draw_signals(rng, 20)
     given = []
 
@@ -502,14 +518,24 @@ def test_threads_that_add_take_turns(rng):
     assert_array_equal(index.ids, np.arange(4 * 10 * 20))
 
 
+def made_of_256(kind, **options):
+    """Return an index of signals of 256 features: 64 bits, 64 groups, or 256 signs."""
+    if kind == "adaptive":
+        return ts.AdaptiveIndex(n_features=256, n_bits=64, **options)
+    return (ts.GroupedIndex if kind == "grouped" else ts.SignIndex)(n_features=256, n_bytes=32, **options)
+
+
 @pytest.mark.parametrize(
     ("kind", "scoring", "projection"),
     [
-        ("compact", "asymmetric", "hadamard"),
-        ("compact", "hamming", "hadamard"),
-        ("compact", "asymmetric", "gaussian"),
-        ("compact", "hamming", "gaussian"),
-        ("signs", "asymmetric", "hadamard"),
+        ("adaptive", "asymmetric", "hadamard"),
+        ("adaptive", "hamming", "hadamard"),
+        ("adaptive", "asymmetric", "gaussian"),
+        ("adaptive", "hamming", "gaussian"),
+        ("grouped", "asymmetric", "hadamard"),
+        ("grouped", "hamming", "hadamard"),
+        ("grouped", "asymmetric", "gaussian"),
+        ("sign", "asymmetric", "hadamard"),
         ("chosen", "asymmetric", "hadamard"),
         ("chosen", "asymmetric", "gaussian"),
         ("chosen", "hamming", "hadamard"),
@@ -525,10 +551,8 @@ def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
     level, false_searches, found_plants = 0.05, 0, 0
     for seed in range(30):
         rng = np.random.default_rng([seed, 5])
-        n_bits = {"signs": 256}.get(kind, 64)
         options = {"adaptive_bits": 64} if kind == "chosen" else {}
-        shape = {"n_features": 256, "n_pool": 256, "projection": projection, "random_state": seed}
-        index = ts.AdaptiveIndex(n_bits=n_bits, **shape) if kind == "compact" else ts.SignIndex(**shape)
+        index = made_of_256(kind, projection=projection, random_state=seed)
         entries = rng.standard_normal((100, 256))
         index.add(entries)
         queries = rng.standard_normal((40, 256))
@@ -543,7 +567,7 @@ def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
-@pytest.mark.parametrize("kind", ["compact", "signs", "chosen"])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "chosen"])
 def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
     """Means over projections are within four standard errors of the true values.
 
@@ -556,8 +580,7 @@ def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
         for scoring in ("asymmetric", "hamming"):
             means = []
             for seed in range(30):
-                shape = {"n_features": 256, "projection": projection, "metric": metric, "random_state": seed}
-                index = ts.AdaptiveIndex(n_bits=64, **shape) if kind == "compact" else ts.SignIndex(**shape)
+                index = made_of_256(kind, projection=projection, metric=metric, random_state=seed)
                 index.add(2 * entries)
                 options = {"adaptive_bits": 64} if kind == "chosen" else {}
                 means.append(index.search(3 * query, k=50, scoring=scoring, **options).scores.mean())
@@ -570,7 +593,8 @@ X = np.random.default_rng(0).standard_normal((5, 20))
 
 
 def made(kind=ts.AdaptiveIndex, **options):
-    index = kind(n_features=20, random_state=7, **({"n_bits": 6} if kind is ts.AdaptiveIndex else {}), **options)
+    size = {"n_bits": 6} if kind is ts.AdaptiveIndex else {"n_bytes": 3}
+    index = kind(n_features=20, random_state=7, **size, **options)
     index.add(X)
     return index
 
@@ -578,12 +602,11 @@ def made(kind=ts.AdaptiveIndex, **options):
 CALLS = [
     (lambda: ts.AdaptiveIndex(n_features=1, n_bits=1), ValueError, "n_features must be at least 2, got 1"),
     (lambda: ts.AdaptiveIndex(n_features=20, n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
-    (lambda: made(layout="slow"), ValueError, "layout must be one of 'compact', 'fast'"),
     (lambda: made(projection="fourier"), ValueError, "projection must be one of"),
     (lambda: made(metric="euclidean"), ValueError, "metric must be one of"),
-    (lambda: made(norms=1), TypeError, "norms must be True or False, got 1 of type int"),
-    (lambda: made(norms=False, metric="inner_product"), ValueError, "needs the norms of the entries, got norms=False"),
-    (lambda: ts.SignIndex(n_features=20, n_pool=0), ValueError, "n_pool must be in [1, 16777216], got 0"),
+    (lambda: made(metric="cosine"), ValueError, "metric must be one of 'correlation', 'inner_product'"),
+    (lambda: ts.SignIndex(n_features=20, n_bytes=0), ValueError, "n_bytes must be"),
+    (lambda: ts.GroupedIndex(n_features=20, n_bytes=1.5), TypeError, "n_bytes must be an integer"),
     (lambda: made().add(X[:, :19]), ValueError, "signals must have 20 features, got 19"),
     (lambda: made().add(X * np.inf), ValueError, "NaN or infinity in signals, first at row 0, column 0"),
     (
@@ -620,7 +643,7 @@ CALLS = [
     (lambda: made().search(X, rescore=X * np.nan), ValueError, "NaN or infinity in rescore"),
     (lambda: made().search(X, rescore=lambda ids: X[:1]), ValueError, "one signal per id, got 1 for 5 ids"),
     (lambda: made().search(X, rescore=X, rescore_factor=0), ValueError, "rescore_factor must be at least 1"),
-    (lambda: made(ts.SignIndex).search(X, adaptive_bits=21), ValueError, "adaptive_bits must be in [1, 20], got 21"),
+    (lambda: made(ts.SignIndex).search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
     (lambda: made().within(X), ValueError, "exactly one of radius, threshold and false_alarm, got none"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
     (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
@@ -659,13 +682,12 @@ def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scor
         index.add(rng.standard_normal((n, 64)))
     assert index.n_segments == 3
     calls = []
-    name = "rank_scores" if scoring == "asymmetric" else "rank_mismatches"
-    kernel = getattr(kernels.active(), name)
+    kernel = kernels.active().rank
 
-    def counted(layout, segments, *arguments, **options):
+    def counted(scoring, segments, *arguments, **options):
         calls.append(len(segments))
-        return kernel(layout, segments, *arguments, **options)
+        return kernel(scoring, segments, *arguments, **options)
 
-    monkeypatch.setattr(kernels.active(), name, counted)
+    monkeypatch.setattr(kernels.active(), "rank", counted)
     index.search(rng.standard_normal((5, 64)), k=3, scoring=scoring)
     assert calls == [3]

@@ -20,9 +20,9 @@ def signals(rng):
     return rng.standard_normal((300, 128)).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.SignIndex])
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex])
 def test_likelihood_ratios_are_stored_and_come_with_searches(rng, tmp_path, signals, kind):
-    options = {"n_bits": 32} if kind is ts.AdaptiveIndex else {}
+    options = {"n_bits": 32} if kind is ts.AdaptiveIndex else {"n_bytes": 16}
     index = kind(n_features=128, random_state=1, path=tmp_path / "a.topsign", **options)
     index.add(signals)
     assert index.evidence is None

@@ -7,7 +7,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -16,15 +16,24 @@ from faults import sanitize
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from numpy_kernels import PATHS, NumpyKernels, use_path
 
 from topsign import kernels
-from topsign.kernels import CodeRange, Layout
+from topsign.kernels import (
+    CodeBlocks,
+    CodeRange,
+    Layout,
+    Panels,
+    Product,
+    RegionArrays,
+    RegionCodes,
+    RoundedQueries,
+    Scoring,
+    VisitedCodes,
+)
 from topsign.theory import storage_bits
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("small_grains")]
 
-TWIN = NumpyKernels()
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
 POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]
 POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 8192), (3, 2**24), (40, 100_000)]
@@ -32,8 +41,8 @@ POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 
 
 def on_all_paths():
     """Every path with one thread and with three."""
-    for name in PATHS:
-        with use_path(name) as chosen:
+    for name in kernels.available():
+        with kernels.use(name) as chosen:
             for n_threads in (1, 3):
                 yield chosen, n_threads
 
@@ -142,18 +151,14 @@ def test_packed_bits_equal_the_reference(rng, n):
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), POOLS)
-@pytest.mark.parametrize("name", kernels.LAYOUTS)
-def test_codes_equal_the_reference(rng, name, n_bits, n_pool):
+def test_adaptive_codes_equal_the_reference(rng, n_bits, n_pool):
     n_codes = 4
     locations, bits = random_codes(rng, n_codes, n_bits, n_pool)
     signs = np.packbits(bits, axis=1, bitorder="little")
-    layout = Layout(name, n_bits, n_pool)
-    if name == "fast":
-        expected = [reference.pack_fast(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
-    elif n_pool < 2**24:
+    layout = Layout(n_bits, n_pool)
+    expected = None  # the reference would need 2**24 Python integers; the round trip below is still tested
+    if n_pool < 2**24:
         expected = [reference.pack_compact(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
-    else:
-        expected = None  # the reference would need 2**24 Python integers; the round trip below is still tested
     for chosen, n_threads in on_all_paths():
         codes = chosen.pack_codes(layout, locations, signs, n_threads=n_threads)
         assert codes.shape == (n_codes, layout.code_bytes)
@@ -162,89 +167,47 @@ def test_codes_equal_the_reference(rng, name, n_bits, n_pool):
         again = chosen.unpack_codes(layout, codes, n_threads=n_threads)
         assert_array_equal(again[0], locations, chosen.name)
         assert_array_equal(again[1], signs, chosen.name)
+        assert chosen.valid_codes(layout, codes, n_threads=n_threads).all()
 
 
-@given(st.data(), st.sampled_from(kernels.LAYOUTS), st.integers(1, 400))
-def test_any_code_survives_packing(data, name, n_pool):
+@given(st.data(), st.integers(1, 400))
+def test_any_code_survives_packing(data, n_pool):
     locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
     bits = data.draw(st.lists(st.booleans(), min_size=len(locations), max_size=len(locations)))
-    layout = Layout(name, len(locations), n_pool)
-    expected = {"fast": reference.pack_fast, "compact": reference.pack_compact}[name](locations, bits, n_pool)
-    for chosen, _ in on_all_paths():
-        codes = chosen.pack_codes(layout, np.array([locations], np.int32), np.uint8([reference.pack(bits)]))
-        assert_array_equal(codes, [expected])
-        again = chosen.unpack_codes(layout, codes)
-        assert_array_equal(again[0], [locations])
-        assert_array_equal(again[1], [reference.pack(bits)])
+    layout, chosen = Layout(len(locations), n_pool), kernels.active()
+    codes = chosen.pack_codes(layout, np.array([locations], np.int32), np.uint8([reference.pack(bits)]))
+    assert_array_equal(codes, [reference.pack_compact(locations, bits, n_pool)])
+    again = chosen.unpack_codes(layout, codes)
+    assert_array_equal(again[0], [locations])
+    assert_array_equal(again[1], [reference.pack(bits)])
 
 
-@given(st.sampled_from(kernels.LAYOUTS), st.integers(1, 300), st.integers(0, 2**32), st.data())
-def test_arbitrary_bytes_unpack_to_rows_of_the_pool(name, n_pool, seed, data):
-    layout = Layout(name, data.draw(st.integers(1, n_pool)), n_pool)
+@given(st.integers(1, 300), st.integers(0, 2**32), st.data())
+def test_arbitrary_bytes_unpack_to_locations_of_the_pool(n_pool, seed, data):
+    layout = Layout(data.draw(st.integers(1, n_pool)), n_pool)
     garbage = np.random.default_rng(seed).integers(0, 256, (3, layout.code_bytes), dtype=np.uint8)
-    unpacked = [chosen.unpack_codes(layout, garbage) for chosen, _ in on_all_paths()]
-    for locations, signs in unpacked:
-        assert locations.min() >= 0
-        assert locations.max() < n_pool
-        assert_array_equal(locations, unpacked[0][0])
-        assert_array_equal(signs, unpacked[0][1])
+    locations, _ = kernels.active().unpack_codes(layout, garbage)
+    assert locations.min() >= 0
+    assert locations.max() < n_pool
 
 
-def is_code(data, name, n_bits, n_pool):
+def is_code(data, n_bits, n_pool):
     """Return whether the reference packs any ascending locations and signs to these bytes, by trying all."""
-    pack = {"fast": reference.pack_fast, "compact": reference.pack_compact}[name]
-    sets = combinations(range(n_pool), n_bits)
-    return any(pack(rows, bits, n_pool) == data for rows in sets for bits in product([0, 1], repeat=n_bits))
+    sets, signs = combinations(range(n_pool), n_bits), list(product([0, 1], repeat=n_bits))
+    return any(reference.pack_compact(rows, bits, n_pool) == data for rows in sets for bits in signs)
 
 
-@pytest.mark.parametrize("name", kernels.LAYOUTS)
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (2, 3), (1, 9), (2, 5), (3, 6)])
-def test_valid_codes_are_those_the_reference_packs(rng, name, n_bits, n_pool):
-    layout = Layout(name, n_bits, n_pool)
+def test_valid_codes_are_those_the_reference_packs(rng, n_bits, n_pool):
+    layout = Layout(n_bits, n_pool)
     locations, bits = random_codes(rng, 30, n_bits, n_pool)
-    codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+    codes = kernels.active().pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
     codes[10:] ^= (1 << rng.integers(0, 8, codes[10:].shape) & 255).astype(np.uint8) * (
         rng.random(codes[10:].shape) < 0.3
     )
-    expected = [is_code(code.tolist(), name, n_bits, n_pool) for code in codes]
+    expected = [is_code(code.tolist(), n_bits, n_pool) for code in codes]
     assert {True, False} <= set(expected)
-    for chosen, n_threads in on_all_paths():
-        assert_array_equal(chosen.valid_codes(layout, codes, n_threads=n_threads), expected, chosen.name)
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), [pair for pair in POOLS if pair[1] < 2**24])
-@pytest.mark.parametrize("name", [*kernels.LAYOUTS, "signs"])
-def test_a_flipped_bit_is_judged_alike_on_every_path(rng, name, n_bits, n_pool):
-    if name == "signs":
-        n_bits = n_pool
-        codes = np.packbits(rng.random((40, n_pool)) < 0.5, axis=1, bitorder="little")
-        layout = Layout(name, n_pool, n_pool)
-    else:
-        layout = Layout(name, n_bits, n_pool)
-        locations, bits = random_codes(rng, 40, n_bits, n_pool)
-        codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
-    for chosen, _ in on_all_paths():
-        assert chosen.valid_codes(layout, codes).all()
-    codes[np.arange(40), rng.integers(0, layout.code_bytes, 40)] ^= 1 << rng.integers(0, 8, 40).astype(np.uint8)
-    verdicts = [chosen.valid_codes(layout, codes, n_threads=n_threads) for chosen, n_threads in on_all_paths()]
-    for verdict in verdicts:
-        assert_array_equal(verdict, verdicts[-1])
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), [pair for pair in POOLS if pair[1] < 2**24])
-@pytest.mark.parametrize("name", kernels.LAYOUTS)
-def test_mismatches_and_scores_equal_the_reference(rng, name, n_bits, n_pool):
-    locations, bits = random_codes(rng, 5, n_bits, n_pool)
-    layout = Layout(name, n_bits, n_pool)
-    queries = spiky(rng, n_pool)[[0, 2, 3]]
-    entries = list(zip(bits, locations, strict=True))
-    mismatches = [[reference.mismatches(query >= 0, *entry) for entry in entries] for query in queries]
-    sums = [[reference.score_sum(query, *entry) for entry in entries] for query in queries]
-    for chosen, n_threads in on_all_paths():
-        codes = chosen.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
-        query_bits = chosen.pack_bits(queries)
-        assert_array_equal(chosen.mismatches(layout, codes, query_bits, n_threads=n_threads), mismatches)
-        assert_array_equal(chosen.score_sums(layout, codes, queries, n_threads=n_threads), sums)
+    assert_array_equal(kernels.active().valid_codes(layout, codes), expected)
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 2), (1, 1000), (999, 1000), (64, 1024), (512, 8192)])
@@ -273,199 +236,268 @@ def test_any_set_survives_the_coder(n_pool, data):
         assert_array_equal(chosen.decode_sets(coded, len(locations), n_pool), [locations])
 
 
-@pytest.mark.parametrize(("n_bits", "n_pool"), POOLS)
-def test_compact_layout_is_the_smallest_split(n_bits, n_pool):
-    layout = Layout("compact", n_bits, n_pool)
-    assert layout.code_bytes <= -(-n_bits // 8) + -(-n_pool // 8)  # a bitmap is always possible
-    if n_bits >= 32 and n_pool >= 8 * n_bits:
-        assert layout.code_bytes * 8 <= 1.12 * storage_bits(n_bits=n_bits, n_pool=n_pool) + 24
+def test_adaptive_codes_of_the_papers_problem_take_448_bytes():
+    assert Layout(512, 8192).code_bytes == 448
 
 
-def test_compact_layout_of_the_papers_problem_is_448_bytes():
-    assert Layout("compact", 512, 8192).code_bytes == 448
-    assert Layout("fast", 512, 8192).code_bytes == 576
+@pytest.mark.parametrize(("n_features", "n_columns"), [(1, 1), (5, 33), (40, 7), (64, 96), (129, 130)])
+def test_products_equal_the_reference(rng, n_features, n_columns):
+    signals = rng.standard_normal((14, n_features)).astype(np.float32)
+    columns = rng.standard_normal((n_columns, n_features)).astype(np.float32)
+    factors, minus = rng.random(14).astype(np.float32), rng.standard_normal(n_features).astype(np.float32)
+    rows = np.array([3, 0, 11])
+    products = [Product(Panels.of(columns)), Product(Panels.of(columns), minus, rows)]
+    whole = reference.products(signals, columns, factors)
+    some = reference.products(signals[rows], columns, factors[rows], minus)
+    for chosen, n_threads in on_all_paths():
+        found = chosen.multiply(signals, products, factors=factors, n_threads=n_threads)
+        assert_array_equal(found[0], whole, chosen.name)
+        assert_array_equal(found[1], some, chosen.name)
 
 
-SEARCHED = [(1, 1), (1, 64), (5, 63), (31, 400), (32, 400), (33, 129), (100, 384), (250, 1000)]
-LARGE = [(512, 8192), (64, 9000), (1040, 5000), (2500, 65_536), (700, 800), (9000, 33_000)]
+@pytest.mark.parametrize("limit", [1, 100, 32385])
+def test_rounded_queries_equal_the_reference(rng, limit):
+    values = spiky(rng, 45)
+    expected = [reference.rounded(row, limit) for row in values]
+    for chosen, n_threads in on_all_paths():
+        found, steps = chosen.round(values, limit, n_threads=n_threads)
+        assert_array_equal(found, [row for row, _ in expected], chosen.name)
+        assert_array_equal(steps, np.array([step for _, step in expected], np.float32), chosen.name)
 
 
-def search_case(rng, n_bits, n_pool, n_codes, name):
-    """Return codes with many duplicates, so that scores tie, their layout, and a bitmap of those that take part."""
-    if name == "signs":
-        layout = Layout("signs", n_pool, n_pool)
-        codes = np.packbits(rng.random((n_codes, n_pool)) < 0.5, axis=1, bitorder="little")
-    else:
-        layout = Layout(name, n_bits, n_pool)
-        locations, bits = random_codes(rng, n_codes, n_bits, n_pool)
-        codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
-    codes[1::3] = codes[::3][: len(codes[1::3])]
-    return layout, np.ascontiguousarray(codes), np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+@pytest.mark.parametrize("n_bytes", [1, 3, 16, 100])
+def test_groups_equal_the_reference(rng, n_bytes):
+    projected = spiky(rng, 16 * n_bytes)
+    nibbles = np.array([reference.group_nibbles(row) for row in projected], np.uint8)
+    largest = np.abs(projected.reshape(5, -1, 8)).max(axis=2)
+    totals = [reference.magnitude_sum(row) for row in largest]
+    for chosen, n_threads in on_all_paths():
+        codes, found = chosen.encode_groups(projected, n_threads=n_threads)
+        assert_array_equal(codes, nibbles[:, ::2] | nibbles[:, 1::2] << 4, chosen.name)
+        assert_array_equal(found, totals, chosen.name)
 
 
-@pytest.mark.parametrize(
-    ("n_bits", "n_pool"), [*SEARCHED, *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in LARGE)]
-)
-@pytest.mark.parametrize("name", ["compact", "fast", "signs"])
-def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
-    """The NumPy kernels sort all codes; tests of the index compare them with the reference."""
-    if name == "signs":
-        n_pool = min(n_pool, 1000)  # all bits are compared, and the NumPy kernels would take minutes
-    n_codes = 130 if n_pool < 10_000 else 45
-    layout, codes, alive = search_case(rng, n_bits, n_pool, n_codes, name)
-    weights = (rng.random(n_codes) * 2 - 0.5).astype(np.float32)
-    for n_queries, k in ((1, 3), (2, 4), (3, 140), (20, 9), (64, 7), (257, 2)):
-        queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
-        queries[::4] = np.rint(queries[::4])  # few distinct values, so scores also tie
-        every = n_queries % 2 == 1
-        assert_searches_agree(layout, codes, queries, k, None if every else alive, None if every else weights)
+@pytest.mark.parametrize("n_bytes", [1, 2, 9, 24])
+def test_rings_equal_the_reference(rng, n_bytes):
+    ring = sanitize.make_ring(rng, n_bytes)
+    coordinates = rng.standard_normal((6, ring.n_coded)).astype(np.float32)
+    coordinates[1] = 0  # ties
+    expected = [reference.ring_encode(ring, row) for row in coordinates]
+    norms = [reference.ring_norm(ring, code) for code in expected]
+    for chosen, n_threads in on_all_paths():
+        codes = chosen.ring_encode(ring, coordinates, n_threads=n_threads)
+        assert_array_equal(codes, expected, chosen.name)
+        assert_array_equal(chosen.ring_norms(ring, codes, n_threads=n_threads), norms, chosen.name)
 
 
-def test_searches_of_large_sign_codes_equal_the_twin(rng):
-    """Adaptive codes of such pools are read in tiles, sign codes are not."""
-    layout, codes, alive = search_case(rng, 0, 33_000, 12, "signs")
-    queries = rng.standard_normal((9, 33_000)).astype(np.float32)
-    assert_searches_agree(layout, codes, queries, 4, alive, None)
+def test_no_code_of_a_small_ring_is_cheaper_by_much(rng):
+    """The closed path that the encoder finds, against all codes of two bytes."""
+    ring = sanitize.make_ring(rng, 2)
+    codes = np.arange(2**16, dtype=">u2")[:, np.newaxis].view(np.uint8)
+    nibbles = np.stack([codes[:, 0] >> 4, codes[:, 0] & 15, codes[:, 1] >> 4, codes[:, 1] & 15], axis=1)
+    windows = 16 * np.roll(nibbles, 1, axis=1) + nibbles
+    levels = np.hstack([reference.ring_book(ring, step)[windows[:, step]] for step in range(4)]).astype(float)
+    worse = []
+    for coordinates in rng.standard_normal((50, ring.n_coded)).astype(np.float32) * 50:
+        costs = (ring.weights * (levels**2 - 2 * levels * (coordinates * ring.scales))).sum(axis=1)
+        first, second = kernels.active().ring_encode(ring, coordinates[np.newaxis])[0, :2]
+        worse.append((costs[256 * int(first) + int(second)] - costs.min()) / np.ptp(costs))
+    assert np.mean(worse) < 0.05
+    assert np.mean(np.array(worse) == 0) > 0.2
 
 
-def assert_searches_agree(layout, codes, queries, k, alive, weights):
-    ranges = [CodeRange(codes, 7, alive, weights)]
-    bits = TWIN.pack_bits(queries)
-    masks = TWIN.pack_bits(np.abs(queries) - 1) if layout.name == "signs" else None
-    counts = TWIN.rank_mismatches(layout, ranges, bits, k, masks=masks)
-    scores = TWIN.rank_scores(layout, ranges, queries, k)
-    radii = np.maximum(counts[1][:, 0], 0) + np.arange(len(queries), dtype=np.int32) % 3
-    thresholds = np.nan_to_num(scores[1][:, 0]) - np.float32(0.5)
-    near = TWIN.within_mismatches(layout, ranges, bits, radii, masks=masks)
-    high = TWIN.within_scores(layout, ranges, queries, thresholds)
-    for name in PATHS:
-        for n_threads in (1, 3):
-            with use_path(name) as chosen:
-                found = chosen.rank_mismatches(layout, ranges, bits, k, masks=masks, n_threads=n_threads)
-                assert_array_equal(found[0], counts[0], name)
-                assert_array_equal(found[1], counts[1], name)
-                found = chosen.rank_scores(layout, ranges, queries, k, n_threads=n_threads)
-                assert_array_equal(found[0], scores[0], name)
-                assert_array_equal(found[1], scores[1], name)
-                found = chosen.within_mismatches(layout, ranges, bits, radii, masks=masks, n_threads=n_threads)
-                for actual, expected in zip(found, near, strict=True):
-                    assert_array_equal(actual, expected, name)
-                found = chosen.within_scores(layout, ranges, queries, thresholds, n_threads=n_threads)
-                for actual, expected in zip(found, high, strict=True):
-                    assert_array_equal(actual, expected, name)
+class Case:
+    """Random codes of one kind with queries, and their scores by the reference."""
+
+    def __init__(self, rng, scoring, n_codes=77, n_queries=5):
+        self.scoring, self.n_codes = scoring, n_codes
+        self.rows = rng.integers(0, 256, (n_codes, scoring.code_bytes), dtype=np.uint8)
+        if scoring.kind == "kept":
+            locations, bits = random_codes(rng, n_codes, scoring.layout.n_bits, scoring.width)
+            signs = np.packbits(bits, axis=1, bitorder="little")
+            self.rows[:, : scoring.layout.code_bytes] = kernels.active().pack_codes(scoring.layout, locations, signs)
+        if scoring.factor is not None:
+            numbers = rng.integers(8000, 20000, n_codes) if scoring.factor == "cosine" else rng.integers(3e4, 3.5e4, 77)
+            numbers[:3] = 0, 1, 65535
+            self.rows[:, -2:] = numbers[:n_codes].astype("<u2")[:, np.newaxis].view(np.uint8)
+        self.rows[5] = self.rows[4]  # ties
+        values = rng.standard_normal((n_queries, scoring.width)).astype(np.float32)
+        values[-1] = np.sign(values[-1])  # as Hamming distances have
+        rounded = [reference.rounded(row, scoring.limit) for row in values]
+        scales = np.array([step for _, step in rounded], np.float32) / np.float32(100)
+        constants = (rng.standard_normal(n_queries) / 10).astype(np.float32)
+        self.queries = RoundedQueries(np.array([row for row, _ in rounded], np.int16), scales, constants)
+        self.levels = np.array([levels_of(scoring, row) for row in self.rows])
+        sums = (self.queries.values.astype(np.int64) @ self.levels.T).astype(np.float32)
+        factors = np.array([reference.factor(row, scoring.factor) for row in self.rows], np.float32)
+        self.scores = (sums * scales[:, np.newaxis] + constants[:, np.newaxis]) * factors
+
+    def best(self, query, k, among):
+        """Return rows of the k best codes among some."""
+        positions = np.flatnonzero(among)
+        return positions[np.lexsort((positions, -self.scores[query, positions]))][:k]
 
 
-@pytest.mark.parametrize("scale", [1e35, 1e-40])
-def test_scores_of_extreme_queries_equal_the_twin(rng, scale):
-    """Values too large to be rounded are summed exactly; subnormal values have margins as well."""
-    for name in ("compact", "fast", "signs"):
-        layout, codes, alive = search_case(rng, 31, 400, 50, name)
-        queries = (rng.standard_normal((5, 400)) * scale).astype(np.float32)
-        expected = TWIN.rank_scores(layout, [CodeRange(codes, 0, alive)], queries, 7)
+def levels_of(scoring, row):
+    """Levels of a code by the reference."""
+    if scoring.kind == "ring":
+        return reference.ring_levels(scoring.ring, row)
+    if scoring.kind == "kept":
+        unpacked = kernels.active().unpack_codes(scoring.layout, row[np.newaxis, : scoring.layout.code_bytes].copy())
+        signs = np.unpackbits(unpacked[1][0], count=scoring.layout.n_bits, bitorder="little")
+        levels = np.zeros(scoring.width, int)
+        levels[unpacked[0][0]] = 2 * signs.astype(int) - 1
+        return levels
+    if scoring.kind == "signs":
+        return [1 if int(row[i // 8]) >> i % 8 & 1 else -1 for i in range(scoring.width)]
+    levels = np.zeros(scoring.width, int)
+    for group in range(scoring.width // 8):
+        nibble = int(row[group // 2]) >> group % 2 * 4 & 15
+        levels[8 * group + nibble % 8] = 1 if nibble >= 8 else -1
+    return levels
+
+
+def scorings(rng):
+    """Return codes of all kinds and factors, of few and many bytes."""
+    for n_bytes in (1, 3, 24, 150):
+        for factor in (None, "log"):
+            n_factor = 0 if factor is None else 2
+            yield Scoring("signs", n_bytes + n_factor, 8 * n_bytes, factor)
+            yield Scoring("groups", n_bytes + n_factor, 16 * n_bytes, factor)
+        for factor in ("cosine", "log"):
+            ring = sanitize.make_ring(rng, 2 * n_bytes)
+            yield Scoring("ring", 2 * n_bytes + 2, ring.n_coded, factor, ring=ring)
+    for n_bits, n_pool in ((1, 1), (3, 40), (64, 1000)):
+        layout = Layout(n_bits, n_pool)
+        yield Scoring("kept", layout.code_bytes, n_pool, layout=layout)
+        yield Scoring("kept", layout.code_bytes + 2, n_pool, "log", layout=layout)
+
+
+@pytest.mark.parametrize("n_queries", [1, 5, 70])
+def test_searches_equal_the_reference(rng, n_queries):
+    """All scores, the k best, all above a bound, and visits of regions, with removed codes, in two ranges."""
+    for scoring in scorings(rng):
+        case = Case(rng, scoring, n_queries=n_queries)
+        n, cut, k = case.n_codes, 40, 7
+        ids = np.sort(rng.permutation(500)[:n])
+        living = rng.random(n) < 0.6
+        regions = rng.integers(0, 6, n)
+        visited = [np.sort(rng.permutation(6)[: rng.integers(4)]) for _ in range(n_queries)]
+        for some in (np.ones(n, bool), living):
+            parts = [slice(0, cut), slice(cut, n)]
+            alive = [None if some.all() else np.packbits(some[part], bitorder="little") for part in parts]
+            ranges = [
+                CodeRange(CodeBlocks.of(case.rows[part]), part.start, bits, ids[part])
+                for part, bits in zip(parts, alive, strict=True)
+            ]
+            order = [np.argsort(regions[part], kind="stable").astype(np.int32) for part in parts]
+            starts = [np.searchsorted(np.sort(regions[part]), np.arange(7)).astype(np.int32) for part in parts]
+            segments = RegionArrays([RegionCodes(*one) for one in zip(ranges, order, starts, strict=True)])
+            counts = np.append(0, np.cumsum([len(one) for one in visited])).astype(np.int64)
+            visits = VisitedCodes(segments, counts, np.concatenate(visited).astype(np.int32))
+            bounds = np.quantile(case.scores, 0.8, axis=1).astype(np.float32)
+            for chosen, n_threads in on_all_paths():
+                where = f"{chosen.name}, {scoring.kind}, {scoring.code_bytes} bytes, {n_threads} threads"
+                asked = {"n_threads": n_threads}
+                assert_array_equal(chosen.decode(scoring, case.rows, **asked), case.levels, where)
+                found = chosen.scores(scoring, CodeBlocks.of(case.rows), case.queries, **asked)
+                assert_array_equal(found, case.scores, where)
+                rows, values = chosen.rank(scoring, ranges, case.queries, k, **asked)
+                near, near_values = chosen.visit(scoring, visits, case.queries, k, **asked)
+                begin, within, reached = chosen.within(scoring, ranges, case.queries, bounds, **asked)
+                for q in range(n_queries):
+                    best = case.best(q, k, some)
+                    assert_array_equal(rows[q, : len(best)], best, where)
+                    assert_array_equal(values[q, : len(best)], case.scores[q, best], where)
+                    best = case.best(q, k, some & np.isin(regions, visited[q]))
+                    assert_array_equal(near[q], np.append(best, np.full(k - len(best), -1)), where)
+                    assert_array_equal(near_values[q, : len(best)], case.scores[q, best], where)
+                    reaching = np.flatnonzero(some & (case.scores[q] >= bounds[q]))
+                    assert_array_equal(within[begin[q] : begin[q + 1]], reaching, where)
+                    assert_array_equal(reached[begin[q] : begin[q + 1]], case.scores[q, reaching], where)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-38, 1e30, 3e38])
+def test_extreme_scales_keep_the_order(rng, scale):
+    """Scores of zero, subnormal, huge and infinite size; codes of -inf are no hits."""
+    ring = sanitize.make_ring(rng, 6)
+    for scoring in (Scoring("groups", 8, 128), Scoring("ring", 8, ring.n_coded, "cosine", ring=ring)):
+        case = Case(rng, scoring)
+        queries = RoundedQueries(case.queries.values, np.full(5, scale, np.float32), case.queries.constants)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = (queries.values.astype(np.int64) @ case.levels.T).astype(np.float32)
+            factors = np.array([reference.factor(row, scoring.factor) for row in case.rows], np.float32)
+            scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * factors
         for chosen, n_threads in on_all_paths():
-            found = chosen.rank_scores(layout, [CodeRange(codes, 0, alive)], queries, 7, n_threads=n_threads)
-            assert_array_equal(found[0], expected[0], f"{chosen.name} {name}")
-            assert_array_equal(found[1], expected[1], f"{chosen.name} {name}")
+            rows, values = chosen.rank(scoring, [CodeRange(CodeBlocks.of(case.rows))], queries, 9, n_threads=n_threads)
+            for q in range(5):
+                usable = np.flatnonzero(scores[q] > -np.inf)
+                best = usable[np.lexsort((usable, -scores[q, usable]))][:9]
+                assert_array_equal(rows[q, : len(best)], best, chosen.name)
+                assert_array_equal(values[q, : len(best)], scores[q, best], chosen.name)
 
 
-@pytest.mark.parametrize("n_codes", [1, 2, 3, 4, 5, 33])
-@pytest.mark.parametrize(("n_bits", "n_pool"), [(20, 128), (16, 130), (17, 8200), (300, 9000), (128, 128)])
-def test_crowded_blocks_are_compared_whole(rng, n_bits, n_pool, n_codes):
-    """All locations are in one block of 128 rows, at either end of the pool, with fewer codes than a group."""
-    locations = np.array([np.sort(rng.choice(min(n_pool, 2 * n_bits), n_bits, replace=False)) for _ in range(n_codes)])
-    locations[1::2] = n_pool - 1 - locations[1::2, ::-1]
-    signs = np.packbits(rng.random((n_codes, n_bits)) < 0.5, axis=1, bitorder="little")
-    for name, n_queries in product(kernels.LAYOUTS, (1, 4, 17)):
-        layout = Layout(name, n_bits, n_pool)
-        codes = TWIN.pack_codes(layout, locations.astype(np.int32), signs)
-        queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
-        assert_searches_agree(layout, codes, queries, 3, None, None)
+def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng):
+    """Equal codes of several segments come in the order of their ids, whatever the order of the segments."""
+    scoring = Scoring("groups", 3, 48)
+    rows = np.repeat(rng.integers(0, 256, (4, 3), dtype=np.uint8), 30, axis=0)
+    ids = rng.permutation(1000)[: len(rows)]
+    parts = np.split(np.arange(len(rows)), [17, 60, 61])
+    ranges, first_row, order = [], 0, []
+    for part in parts:
+        part = part[np.argsort(ids[part])]
+        ranges.append(CodeRange(CodeBlocks.of(rows[part]), first_row, None, ids[part]))
+        first_row += len(part)
+        order.extend(part)
+    queries = RoundedQueries(rng.integers(-9, 10, (3, 48)).astype(np.int16), np.ones(3, "f4"), np.zeros(3, "f4"))
+    for chosen, n_threads in on_all_paths():
+        sums = chosen.scores(scoring, CodeBlocks.of(rows[order]), queries)
+        found, _ = chosen.rank(scoring, ranges, queries, 50, n_threads=n_threads)
+        for q in range(3):
+            assert_array_equal(found[q], np.lexsort((ids[order], -sums[q]))[:50], chosen.name)
 
 
-def cut_into_ranges(rng, codes, alive, weights):
-    """Return ranges with interleaved ids (the third is empty) in another order than their rows, and each row's code."""
-    owners, living = rng.integers(0, 4, len(codes)), np.unpackbits(alive, count=len(codes), bitorder="little")
-    parts = [np.flatnonzero(owners == owner) for owner in (0, 1, 4, 2, 3)]
-    starts = np.append(0, np.cumsum([len(part) for part in parts])).tolist()
-    ranges = [
-        CodeRange(codes[kept], start, np.packbits(living[kept], bitorder="little"), weights[kept], 10 * kept)
-        for start, kept in zip(starts, parts, strict=False)
-    ]
-    return [ranges[i] for i in rng.permutation(len(ranges))], np.concatenate(parts)
+def test_blocks_keep_rows(rng):
+    rows = rng.integers(0, 256, (70, 5), dtype=np.uint8)
+    for n in (0, 1, 31, 32, 33, 70):
+        blocks = CodeBlocks.of(rows[:n])
+        assert len(blocks) == n
+        assert_array_equal(blocks.rows(), rows[:n])
+        assert not blocks.planes.transpose(0, 2, 1).reshape(-1, 5)[n:].any()
+    assert_array_equal(blocks.rows(np.array([69, 0, 33])), rows[[69, 0, 33]])
+    for part in (slice(3, 40), slice(32, 64), slice(50, 20), slice(0, 70, 7)):
+        assert_array_equal(blocks.rows(part), rows[part])
 
 
-@pytest.mark.parametrize(("n_bits", "n_pool"), [(33, 129), (100, 384), (700, 33_000)])
-@pytest.mark.parametrize("name", ["compact", "fast", "signs"])
-def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits, n_pool):
-    """The lower id comes first among many equal codes, not the lower row."""
-    layout, codes, alive = search_case(rng, n_bits, min(n_pool, 1000) if name == "signs" else n_pool, 90, name)
-    weights = (rng.random(90) * 2 - 0.5).astype(np.float32)
-    (ranges, held), whole = cut_into_ranges(rng, codes, alive, weights), [CodeRange(codes, 0, alive, weights)]
-    for (chosen, n_threads), n_queries in product(on_all_paths(), (1, 2, 70)):
-        queries = np.rint(rng.standard_normal((n_queries, layout.n_pool)) * 2).astype(np.float32)
-        bits, radii = chosen.pack_bits(queries), np.full(n_queries, layout.n_bits // 2, np.int32)
-        for k in (4, 89):
-            for (rows, values), expected in (
-                (
-                    chosen.rank_mismatches(layout, ranges, bits, k, n_threads=n_threads),
-                    chosen.rank_mismatches(layout, whole, bits, k),
-                ),
-                (
-                    chosen.rank_scores(layout, ranges, queries, k, n_threads=n_threads),
-                    chosen.rank_scores(layout, whole, queries, k),
-                ),
-            ):
-                assert_array_equal(np.where(rows < 0, -1, held[rows]), expected[0], chosen.name)
-                assert_array_equal(values, expected[1], chosen.name)
-        for (starts, rows, _), expected in (
-            (
-                chosen.within_mismatches(layout, ranges, bits, radii, n_threads=n_threads),
-                chosen.within_mismatches(layout, whole, bits, radii),
-            ),
-            (
-                chosen.within_scores(layout, ranges, queries, radii.astype(np.float32), n_threads=n_threads),
-                chosen.within_scores(layout, whole, queries, radii.astype(np.float32)),
-            ),
-        ):
-            assert_array_equal(starts, expected[0], chosen.name)
-            for start, end in pairwise(starts):
-                assert (np.diff(rows[start:end]) > 0).all()
-                assert_array_equal(np.sort(held[rows[start:end]]), expected[1][start:end], chosen.name)
-
-
-def searched(layout, codes, queries):
-    """Return the rows that the selected kernels find on three threads."""
-    active, ranges = kernels.active(), [CodeRange(codes)]
-    counts = active.rank_mismatches(layout, ranges, active.pack_bits(queries), 5, n_threads=3)
-    return counts, active.rank_scores(layout, ranges, queries, 5, n_threads=3)
+def searched(case, queries):
+    ranges = [CodeRange(CodeBlocks.of(case.rows))]
+    return kernels.active().rank(case.scoring, ranges, queries, 5, n_threads=3)
 
 
 def assert_same(found, expected):
     for actual, wanted in zip(found, expected, strict=True):
-        for a, b in zip(actual, wanted, strict=True):
-            assert_array_equal(a, b)
+        assert_array_equal(actual, wanted)
 
 
 def test_searching_threads_share_the_pool(rng):
-    layout, codes, _ = search_case(rng, 31, 400, 500, "fast")
-    batches = [rng.standard_normal((n, 400)).astype(np.float32) for n in (1, 7, 70, 300) * 6]
-    expected = [searched(layout, codes, queries) for queries in batches]
+    case = Case(rng, Scoring("groups", 25, 400), n_queries=70)
+    batches = [case.queries[:n] for n in (1, 7, 70) * 8]
+    expected = [searched(case, queries) for queries in batches]
     with ThreadPoolExecutor(4) as pool:
-        for found, wanted in zip(pool.map(partial(searched, layout, codes), batches), expected, strict=True):
+        for found, wanted in zip(pool.map(partial(searched, case), batches), expected, strict=True):
             assert_same(found, wanted)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_has_threads_of_its_own(rng):
-    layout, codes, _ = search_case(rng, 31, 400, 500, "compact")
-    queries = rng.standard_normal((20, 400)).astype(np.float32)
-    expected = searched(layout, codes, queries)  # the parent's threads exist now
+    case = Case(rng, Scoring("groups", 25, 400), n_queries=20)
+    expected = searched(case, case.queries)  # the parent's threads exist now
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: the parent has threads
         child = os.fork()
     if child == 0:
         try:
-            assert_same(searched(layout, codes, queries), expected)
+            assert_same(searched(case, case.queries), expected)
             os._exit(0)
         except BaseException:
             os._exit(1)
@@ -476,7 +508,7 @@ def test_a_forked_child_has_threads_of_its_own(rng):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert done == (child, 0)
-    assert_same(searched(layout, codes, queries), expected)
+    assert_same(searched(case, case.queries), expected)
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_removal_compaction_copies_and_pickles_keep_originals(kind, path, tmp_path):
     signals = made()
-    index = ts.SignIndex(n_features=32, random_state=7, originals=kind, path=path)
+    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=7, originals=kind, path=path)
     for part in np.array_split(np.arange(600), 7):
         index.add(signals[part], ids=part)
     expected = index.get(np.arange(0, 600, 3)).signals
@@ -165,7 +165,7 @@ def test_reencode_makes_another_index_from_the_signals(path, tmp_path):
 def test_a_zero_signal_is_uncorrelated_with_every_query():
     rng = np.random.default_rng(0)
     signals = rng.standard_normal((40, 32)).astype(np.float32)
-    index = ts.SignIndex(n_features=32, random_state=7)
+    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=7)
     index.add(signals)
     originals = signals.copy()
     originals[3] = 0

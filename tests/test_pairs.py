@@ -39,16 +39,15 @@ def plain_agreements(index, ids):
     return rows @ rows.T
 
 
-@pytest.mark.parametrize("kind", ["compact", "fast", "signs", "texts"])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "texts"])
 def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 32)
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * N_FEATURES * 7)
     options = {"n_features": N_FEATURES, "random_state": 7}
-    index = (
-        ts.SignIndex(**options)
-        if kind == "signs"
-        else ts.AdaptiveIndex(**options, n_bits=16, layout="fast" if kind == "fast" else "compact")
-    )
+    if kind in ("grouped", "sign"):
+        index = {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](**options, n_bytes=N_FEATURES // 8)
+    else:
+        index = ts.AdaptiveIndex(**options, n_bits=16)
     names = [f"d{i:03d}" for i in range(120)] if kind == "texts" else None
     for part in np.array_split(np.arange(120), 4):
         index.add(signals[part], ids=names and [names[i] for i in part])

@@ -1,6 +1,8 @@
 """Regions: assignment of entries, selection by searches, and the recall they reach."""
 
 import pickle
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -38,14 +40,15 @@ def clustered(n, seed=0, noise=0.5, n_clusters=60):
 
 FAMILIES = {
     "trellis": lambda **place: ts.TrellisIndex(n_features=N_FEATURES, n_bytes=6, random_state=7, **place),
-    "local": lambda **place: ts.TrellisIndex(
-        n_features=N_FEATURES, n_bytes=6, n_local=4, norms=True, metric="inner_product", random_state=7, **place
+    "trellis norms": lambda **place: ts.TrellisIndex(
+        n_features=N_FEATURES, n_bytes=6, metric="inner_product", random_state=7, **place
     ),
     "adaptive": lambda **place: ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, center=True, random_state=7, **place),
-    "fast": lambda **place: ts.AdaptiveIndex(
-        n_features=N_FEATURES, n_bits=12, n_pool=48, layout="fast", metric="inner_product", random_state=7, **place
+    "adaptive norms": lambda **place: ts.AdaptiveIndex(
+        n_features=N_FEATURES, n_bits=12, n_pool=48, metric="inner_product", random_state=7, **place
     ),
-    "sign": lambda **place: ts.SignIndex(n_features=N_FEATURES, random_state=7, **place),
+    "grouped": lambda **place: ts.GroupedIndex(n_features=N_FEATURES, n_bytes=4, random_state=7, **place),
+    "sign": lambda **place: ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=7, **place),
 }
 
 
@@ -98,6 +101,37 @@ def test_the_default_comparison_visits_the_same_entries(built):
         comparison.visit(visits, 4, n_threads=1), Comparison.visit(comparison, visits, 4, n_threads=1), strict=True
     ):
         assert np.array_equal(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
+def test_concurrent_first_visits_find_what_later_ones_find(name):
+    """Nothing that threads share is seen before it is complete."""
+    index, queries = FAMILIES[name](), clustered(2, seed=4)
+    for part in np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970]):
+        index.add(part)
+    index.learn_regions(16)
+    expected = index.search(queries, 5, probes=2, n_threads=1).ids
+    found, barrier, interval = [], threading.Barrier(4), sys.getswitchinterval()
+
+    def search():
+        barrier.wait()
+        found.append(index.search(queries, 5, probes=2, n_threads=1).ids)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(150):
+            snapshot = index.store.snapshot
+            for cache in (snapshot.derived, *(segment.columns.derived for segment in snapshot.segments)):
+                cache.clear()  # as after opening
+            threads = [threading.Thread(target=search) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 600
+    assert all(np.array_equal(ids, expected) for ids in found)
 
 
 @pytest.mark.parametrize("path", kernels.available())
@@ -216,7 +250,7 @@ def test_sizes():
     assert len(k_means(np.eye(4, dtype=np.float32), 9, 3, np.random.default_rng(0))) == 4
 
 
-@pytest.fixture(scope="module", params=["trellis", "adaptive", "sign"])
+@pytest.fixture(scope="module", params=["trellis", "adaptive", "grouped", "sign"])
 def learned(request):
     """Entries in regions, and held-out queries."""
     index = FAMILIES[request.param]()
@@ -322,7 +356,7 @@ def test_no_regions_are_chosen_if_a_batch_is_expected_to_be_exhaustive(learned, 
 
 
 @pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
-@pytest.mark.parametrize("name", ["adaptive", "fast", "sign"])
+@pytest.mark.parametrize("name", ["adaptive", "grouped", "sign"])
 def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring):
     index = FAMILIES[name]()
     index.add(clustered(10))

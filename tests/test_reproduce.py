@@ -137,7 +137,7 @@ def test_thresholds_give_the_false_alarms_asked_for():
 def test_either_side_may_adapt_but_only_entries_save_storage(rng, parts):
     """Adapting to queries compares plain signs at the query's largest projections, so entries store all signs."""
     entries, queries = rng.standard_normal((2, 30, 256))
-    index = ts.SignIndex(n_features=256, random_state=7, norms=False)
+    index = ts.SignIndex(n_features=256, n_bytes=32, random_state=7)
     index.add(entries)
     found = index.search(queries, k=30, scoring="hamming", adaptive_bits=32)
     encoder = ts.AdaptiveEncoder(32, random_state=7).fit(entries)

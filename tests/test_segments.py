@@ -5,12 +5,12 @@ import time
 
 import numpy as np
 import pytest
-from folders import newest, read_manifest, write_manifest
+from folders import content_of, newest, read_manifest, unpack, write_manifest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.families import SignRecipe
-from topsign.store import Snapshot, make_segments
+from topsign.store import Snapshot, make_segments, merge_segments, take_positions
 from topsign.store.lock import hold_lock
 from topsign.store.manifest import Manifest
 from topsign.store.segments import cut_segment
@@ -19,7 +19,7 @@ from topsign.store.stores import exists, store_for_recipe
 
 def make_segment(first, n_entries, **columns):
     ids, codes = np.arange(first, first + n_entries), np.arange(4 * n_entries, dtype=np.uint8).reshape(-1, 4)
-    (segment,) = make_segments(ids, codes, {}, **columns)
+    (segment,) = make_segments(ids, codes, **columns)
     return segment
 
 
@@ -30,7 +30,7 @@ def test_parts_of_a_segment_are_its_entries(limit):
     assert max(map(len, parts)) <= limit
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert_array_equal(np.concatenate([part.ids for part in parts]), segment.ids)
-    assert_array_equal(np.concatenate([part.codes for part in parts]), segment.codes)
+    assert_array_equal(np.concatenate([part.codes.rows() for part in parts]), segment.codes.rows())
     assert parts[-1].columns.metadata.texts(range(len(parts[-1])))[-1] == b'{"n":9}'
 
 
@@ -48,7 +48,7 @@ def test_neighbours_are_grouped_while_they_fit():
 
 @pytest.mark.parametrize("version", [0, 2**63])
 def test_versions_have_positive_numbers_of_64_bits(tmp_path, version):
-    ts.SignIndex(n_features=16, random_state=7, path=tmp_path / "index")
+    ts.SignIndex(n_features=16, n_bytes=2, random_state=7, path=tmp_path / "index")
     write_manifest(tmp_path / "index", read_manifest(tmp_path / "index") | {"version": version})
     with pytest.raises(ts.StorageError, match="damaged: says that it is version"):
         Manifest.from_bytes(newest(tmp_path / "index").read_bytes(), "index", version)
@@ -73,7 +73,7 @@ def test_a_writer_waits_for_the_lock_as_long_as_it_is_told(tmp_path):
 
 
 def test_a_store_checks_its_path():
-    recipe = SignRecipe.learn(np.ones((1, 16)), n_features=16, random_state=7)
+    recipe = SignRecipe.learn(np.ones((1, 16)), n_features=16, n_bytes=2, random_state=7)
     with pytest.raises(ValueError, match="without a path"):
         store_for_recipe(recipe, path=None, timeout=3)
 
@@ -81,3 +81,48 @@ def test_a_store_checks_its_path():
 def test_nothing_exists_in_an_empty_bucket():
     pytest.importorskip("fsspec", reason="needs the extra distributed: pip install 'topsign[distributed]'")
     assert not exists("memory://nothing-was-ever-here/index")
+
+
+def test_files_hold_codes_in_blocks_of_byte_planes(tmp_path, rng):
+    """Code i is lane i % 32 of block i // 32, and unused lanes are zero."""
+    path = tmp_path / "index"
+    with ts.SignIndex(n_features=32, n_bytes=4, metric="inner_product", random_state=7, path=path) as index:
+        index.add(rng.standard_normal((70, 32)))
+        codes = index.get(range(70)).codes.data
+    planes = unpack(content_of(path, read_manifest(path)["segments"][0]))["codes"]
+    assert planes.shape == (3, 6, 32)
+    for i, code in enumerate(codes):
+        assert_array_equal(planes[i // 32, :, i % 32], code)
+    assert not planes[2, :, 70 % 32 :].any()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_sizes_count_factors_and_unused_lanes(tmp_path, rng, stored):
+    options = {"metric": "inner_product", "random_state": 7} | ({"path": tmp_path / "index"} if stored else {})
+    index = ts.GroupedIndex(n_features=32, n_bytes=4, **options)
+    index.add(rng.standard_normal((33, 32)))
+    assert index.nbytes == 2 * (4 + 2) * 32 + 33 * 8
+
+
+@pytest.mark.parametrize("n_entries", [1, 31, 32, 33, 100])
+def test_merging_and_cutting_keep_the_codes_of_living_entries(rng, n_entries):
+    codes = rng.integers(0, 256, (2 * n_entries, 5)).astype(np.uint8)
+    ids = rng.permutation(2 * n_entries)
+    parts = [
+        segment
+        for rows in np.split(np.arange(2 * n_entries), 2)
+        for segment in make_segments(ids[rows].copy(), codes[rows].copy())
+    ]
+    living = rng.random(2 * n_entries) < 0.7
+    living[0] = living[-1] = True
+    kept = [part.where(living[np.argsort(ids)][part.ids]) for part in parts]
+    expected = {int(one): code for one, code in zip(ids, codes, strict=True) if living[np.argsort(ids)][one]}
+    merged = merge_segments(kept)
+    assert merged.ids.tolist() == sorted(expected)
+    assert_array_equal(merged.codes.rows(), [expected[one] for one in sorted(expected)])
+    assert merged.codes.planes.shape == (-(-len(expected) // 32), 5, 32)
+    some = take_positions(merged, np.arange(len(merged))[::2])
+    assert_array_equal(some.codes.rows(), merged.codes.rows()[::2])
+    for limit in (1, 7, 32):
+        cut = cut_segment(merged, limit)
+        assert_array_equal(np.concatenate([part.codes.rows() for part in cut]), merged.codes.rows())

@@ -11,7 +11,7 @@ from topsign.search import Hits, rescoring
 from topsign.store import segments
 
 N_FEATURES, N_ENTRIES = 64, 300
-KINDS = ["adaptive", "without norms", "sign", "chosen rows", "trellis", "decoded"]
+KINDS = ["adaptive", "grouped", "sign", "chosen rows", "trellis", "decoded"]
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")
 
 
@@ -40,10 +40,12 @@ def make(kind, metric="correlation", **more):
     """Return an index, and options of its searches."""
     options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7, **more}
     if kind in ("trellis", "decoded"):
-        return ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False, norms=True), {}
-    if kind in ("adaptive", "without norms"):
-        return ts.AdaptiveIndex(**options, n_bits=16, norms=kind == "adaptive"), {}
-    return ts.SignIndex(**options), {"adaptive_bits": 16} if kind == "chosen rows" else {}
+        return ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False), {}
+    if kind == "adaptive":
+        return ts.AdaptiveIndex(**options, n_bits=16), {}
+    if kind == "grouped":
+        return ts.GroupedIndex(**options, n_bytes=8), {}
+    return ts.SignIndex(**options, n_bytes=8), {"adaptive_bits": 16} if kind == "chosen rows" else {}
 
 
 def decode(monkeypatch):
@@ -71,8 +73,6 @@ def assert_decided(index, queries, n_entries=N_ENTRIES, **options):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 def test_reported_scores_and_ids_decide(base, queries, kind, metric, path, monkeypatch):
-    if kind == "without norms" and metric == "inner_product":
-        pytest.skip("inner products need norms")
     if kind == "decoded":
         decode(monkeypatch)
     index, options = make(kind, metric)
@@ -85,7 +85,7 @@ def test_reported_scores_and_ids_decide(base, queries, kind, metric, path, monke
     assert_array_equal(matches.scores, whole.scores.ravel())
 
 
-@pytest.mark.parametrize("kind", ["adaptive", "trellis"])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "trellis"])
 def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, queries, kind, tmp_path):
     signals, ids = near_copies(base, "correlation")
     index, _ = make(kind, path=tmp_path / "index")
@@ -143,6 +143,6 @@ def test_merged_hits_are_in_the_order_of_scores_and_ids():
         return Hits(nothing, nothing, np.array(ids), values, values / 3.0, np.zeros(len(ids)), np.zeros(len(ids)))
 
     parts = [part([5, 9], [1, 0.5]), part([3, 7], [1, 0.9])]
-    assert Hits.merge(parts, descending=True).ids.tolist() == [3, 5, 7, 9]
-    assert Hits.merge(parts, descending=True, k=2).ids.tolist() == [3, 5]
-    assert Hits.merge(parts, descending=True, k=1).ids.tolist() == [3]
+    assert Hits.merge(parts).ids.tolist() == [3, 5, 7, 9]
+    assert Hits.merge(parts, k=2).ids.tolist() == [3, 5]
+    assert Hits.merge(parts, k=1).ids.tolist() == [3]

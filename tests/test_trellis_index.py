@@ -12,7 +12,6 @@ from test_trellis import steep
 import topsign as ts
 from topsign import kernels
 from topsign.families.trellis import learning
-from topsign.families.trellis.cells import Cells
 from topsign.index import index_for
 from topsign.index.null_check import check_codes
 
@@ -23,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning"),
 ]
 
-OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}, {"n_local": 4}]
+OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]
 
 
 def make(signals, **options):
@@ -34,10 +33,9 @@ def make(signals, **options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("norms", [False, True])
-def test_searches_equal_sorting_all_scores(rng, options, norms):
+def test_searches_equal_sorting_all_scores(rng, options):
     signals, queries = steep(rng, 700), steep(rng, 9)
-    index = make(signals, norms=norms, **options)
+    index = make(signals, **options)
     ids = index.add(signals[:400])
     index.add(signals[400:], ids=np.arange(1000, 1300)[::-1])
     index.remove(ids[10:20])
@@ -64,26 +62,22 @@ def test_searches_equal_sorting_all_scores(rng, options, norms):
         assert_allclose(scores, cosines, rtol=1e-5)
 
 
-@pytest.mark.parametrize("n_local", [None, 4])
-def test_a_search_calls_the_kernels_once_and_groups_codes_once(rng, monkeypatch, n_local):
+def test_a_search_calls_the_kernels_once(rng, monkeypatch):
     signals = steep(rng, 700)
-    index = make(signals, **({} if n_local is None else {"n_local": n_local}))
+    index = make(signals)
     for part in (signals[:500], signals[500:600], signals[600:630]):
         index.add(part)
-    calls, grouped = [], []
-    kernel, group = kernels.active().rank_trellis, Cells.positions
+    calls, kernel = [], kernels.active().rank
 
-    def counted(cells, ranges, *arguments, **options):
-        calls.append(sum(len(one.codes if one.cells is None else one.cells.positions) for one in ranges))
-        return kernel(cells, ranges, *arguments, **options)
+    def counted(scoring, ranges, *arguments, **options):
+        calls.append(sum(len(one.codes) for one in ranges))
+        return kernel(scoring, ranges, *arguments, **options)
 
-    monkeypatch.setattr(Cells, "positions", lambda cells, codes: grouped.append(len(codes)) or group(cells, codes))
     assert index.n_segments == 3
     index.search(steep(rng, 5), k=3)  # the first search also checks the null distribution
-    monkeypatch.setattr(kernels.active(), "rank_trellis", counted)
+    monkeypatch.setattr(kernels.active(), "rank", counted)
     index.search(steep(rng, 5), k=3)
     assert calls == [630]
-    assert grouped == ([] if n_local is None else [500, 100, 30])
 
 
 def _signal(signals, id):
@@ -99,7 +93,7 @@ def _encoder(index):
 def test_inner_products_use_norms(rng):
     signals = steep(rng, 700) * rng.uniform(0.1, 10, (700, 1)).astype(np.float32)
     queries = steep(rng, 5) * 3
-    index = make(signals, metric="inner_product", norms=True, n_bytes=12)
+    index = make(signals, metric="inner_product", n_bytes=12)
     index.add(signals)
     found = index.search(queries, k=700)
     products = np.take_along_axis(queries @ signals.T, found.ids, axis=1)
@@ -108,8 +102,6 @@ def test_inner_products_use_norms(rng):
     assert_allclose(found.scores[0], decoded @ queries[0], atol=0.05 * np.abs(found.scores[0]).max())
     limit = float(found.scores[0, 20])
     assert 20 <= index.within(queries[:1], threshold=limit).starts[1] <= 22
-    with pytest.raises(ValueError, match="needs the norms"):
-        make(signals, metric="inner_product")
 
 
 def test_p_values_of_a_random_basis_are_exact(rng):
@@ -150,7 +142,7 @@ def test_rescored_p_values_are_exact_or_nan(rng, options):
         exact = chosen @ query / (np.linalg.norm(chosen, axis=1) * np.linalg.norm(query))
         assert_allclose(found.scores[row], exact, rtol=1e-6)
         deviates = exact * np.sqrt(31 / (1 - exact**2))
-        expected = t.sf(deviates, 31) if index.recipe.mean is None and index.recipe.n_local == 1 and options else np.nan
+        expected = t.sf(deviates, 31) if index.recipe.mean is None and options else np.nan
         assert_allclose(found.p_values[row], expected, rtol=1e-5)
     index.calibrate(steep(rng, 400))
     calibrated = index.search(queries, k=3, rescore=signals).p_values  # those of the codes, which were learned from
@@ -245,7 +237,7 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
     signals = steep(rng, 700)
     np.save(tmp_path / "s.npy", signals)
     run = CliRunner()
-    for extra in ([], ["--projection", "hadamard"], ["--local", "2", "--norms"]):
+    for extra in ([], ["--projection", "hadamard"]):
         path = tmp_path / f"{len(extra)}.topsign"
         built = run.invoke(
             app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--family", "trellis", "--bytes", "5", *extra]
@@ -289,7 +281,7 @@ def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
     assert "d.npy has signals of 31 features" in "".join(refused.output.split("\n"))
 
 
-@pytest.mark.parametrize("options", [{"norms": True}, {"n_local": 4}])
+@pytest.mark.parametrize("options", [{}, {"metric": "inner_product"}])
 def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
     from typer.testing import CliRunner
 
@@ -356,10 +348,9 @@ def test_a_mean_may_be_given(rng, basis, tmp_path):
         ts.TrellisIndex(n_features=32, n_bytes=8, center=[1.0])
 
 
-@pytest.mark.parametrize("n_local", [1, 4])
-def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, n_local, monkeypatch):
+def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, monkeypatch):
     signals = steep(rng, 4000, 40)
-    options = {"n_features": 40, "n_bytes": 8, "n_local": n_local, "random_state": 0}
+    options = {"n_features": 40, "n_bytes": 8, "random_state": 0}
     kept = ts.TrellisIndex(**options).fit(signals)
     monkeypatch.setattr(learning, "HELD_VALUES", 0)
     assert ts.TrellisIndex(**options).fit(signals).recipe == kept.recipe

@@ -5,16 +5,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "collect.h"
+#include "kept.h"
 #include "lanes.h"
-#include "layout.h"
-#include "lines.h"
 #include "ones.h"
-#include "table.h"
 #include "threads.h"
-#include "visits.h"

@@ -4,6 +4,8 @@
 #if TOPSIGN_X86
 #include <immintrin.h>
 
+#include <memory>
+
 #include "../core/all.h"
 #include "functions.h"
 
@@ -23,6 +25,8 @@ TOPSIGN_TARGET_BEGIN("avx2,bmi,bmi2,popcnt")
 
 namespace topsign {
 namespace {
+
+struct Avx2 : Avx2Of<Avx2, 32> {};
 
 constexpr Functions kTable = functions_of<Avx2>("avx2", runs_here);
 

@@ -1,9 +1,10 @@
-// AVX-512 with BW, DQ, VL, VBMI, VBMI2, BITALG, VNNI and GFNI: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen
-// 4).
+// AVX-512 with BW, DQ, VL, VBMI, VBMI2 and VNNI: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen 4).
 #include "../core/target.h"
 
 #if TOPSIGN_X86
 #include <immintrin.h>
+
+#include <memory>
 
 #include "../core/all.h"
 #include "functions.h"
@@ -14,50 +15,167 @@ bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vnni") &&
-           __builtin_cpu_supports("gfni") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-TOPSIGN_TARGET_BEGIN(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vnni,gfni,avx2,bmi,bmi2,popcnt")
+TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
 #include "avx2.h"
-#include "avx512_block_decoder.h"
-#include "avx512_blocks.h"
-#include "avx512_compact.h"
-#include "avx512_pairs.h"
-#include "avx512_trellis.h"
 
 namespace topsign {
 namespace {
 
-// Bit planes of 32 bytes: combining eight codes in one 64-byte register costs more than it saves.
-struct HalfPlanes : Avx2 {
-    template <class P>
-    using Pair = PlainPair<P>;
+// Sums of nibble tables. Four planes of 16 codes, the even or the odd ones of a block, fill a register; four tables of
+// 16 entries fill another, so one instruction looks up 64 nibbles, and another adds the four of each code.
+class WideNibbles {
+   public:
+    static constexpr int kTile = 2, kQueries = 2;
+
+    static int64_t table_bytes(int64_t n_bytes) { return ceil_div(n_bytes, 4) * 128; }
+    static void lay_out(const int8_t* tables, int64_t n_bytes, uint8_t* out) {
+        std::memset(out, 0, size_t(table_bytes(n_bytes)));  // of planes after the last, too
+        for (int64_t p = 0; p < n_bytes; ++p)
+            for (int half = 0; half < 2; ++half)
+                std::memcpy(out + (p / 4 * 2 + half) * 64 + p % 4 * 16, tables + (2 * p + half) * 16, 16);
+    }
+
+    void enter(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes) {
+        n_steps_ = ceil_div(n_bytes, 4);
+        if (int64_t(codes_.size()) < 256 * n_steps_ + 64) codes_.resize(256 * n_steps_ + 64);
+        alignas(64) uint8_t order[2][64];
+        for (int i = 0; i < 64; ++i)
+            for (int odd = 0; odd < 2; ++odd) order[odd][i] = uint8_t(i % 4 * 32 + i / 4 * 2 + odd);
+        const __m512i even = load<__m512i>(order[0]), odd = load<__m512i>(order[1]);
+        uint8_t* to = aligned();
+        for (int64_t step = 0; step < n_steps_; ++step, to += 256)
+            for (int b = 0; b < kTile; ++b) {
+                const uint8_t* at = blocks[b] + step * 128;
+                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128), _MM_HINT_T1);
+                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128 + 64), _MM_HINT_T1);
+                alignas(64) uint8_t last[128] = {};
+                if (4 * step + 4 > n_bytes) {
+                    std::memcpy(last, at, size_t(n_bytes - 4 * step) * 32);
+                    at = last;
+                }
+                const __m512i low = load<__m512i>(at), high = load<__m512i>(at + 64);
+                store(to + 128 * b, _mm512_permutex2var_epi8(low, even, high));
+                store(to + 128 * b + 64, _mm512_permutex2var_epi8(low, odd, high));
+            }
+    }
+
+    template <int N>
+    void sums(const uint8_t* const* tables, int32_t (*out)[kTile][kBlock]) const {
+        constexpr int kParts = 2 * kTile;  // of 16 codes
+        const __m512i fifteen = _mm512_set1_epi8(15), table_of = _mm512_set1_epi32(0x30201000),
+                      ones = _mm512_set1_epi8(1);
+        __m512i sums[N][kParts];
+        for (int q = 0; q < N; ++q)
+            for (int c = 0; c < kParts; ++c) sums[q][c] = _mm512_setzero_si512();
+        const uint8_t* codes = aligned();
+        for (int64_t step = 0; step < n_steps_; ++step, codes += 256) {
+            __m512i low[N], high[N];
+            for (int q = 0; q < N; ++q) {
+                low[q] = load<__m512i>(tables[q] + 128 * step);
+                high[q] = load<__m512i>(tables[q] + 128 * step + 64);
+            }
+#pragma GCC unroll 4
+            for (int c = 0; c < kParts; ++c) {
+                const __m512i some = load<__m512i>(codes + 64 * c);
+                const __m512i first = _mm512_ternarylogic_epi32(some, fifteen, table_of, 0xEA);  // (a & b) | c
+                const __m512i second = _mm512_ternarylogic_epi32(_mm512_srli_epi16(some, 4), fifteen, table_of, 0xEA);
+                for (int q = 0; q < N; ++q) {
+                    sums[q][c] = _mm512_dpbusd_epi32(sums[q][c], ones, _mm512_permutexvar_epi8(first, low[q]));
+                    sums[q][c] = _mm512_dpbusd_epi32(sums[q][c], ones, _mm512_permutexvar_epi8(second, high[q]));
+                }
+            }
+        }
+        for (int q = 0; q < N; ++q)
+            for (int c = 0; c < kParts; ++c) store(out[q][c / 2] + c % 2 * 16, sums[q][c]);
+    }
+
+   private:
+    uint8_t* aligned() { return const_cast<uint8_t*>(std::as_const(*this).aligned()); }
+    const uint8_t* aligned() const {
+        return codes_.data() + (64 - reinterpret_cast<uintptr_t>(codes_.data()) % 64) % 64;
+    }
+
+    int64_t n_steps_ = 0;
+    std::vector<uint8_t> codes_{};
 };
 
-struct Avx512 : Avx2 {
-    static constexpr int kBytes = 64;
-    static constexpr bool kPermutesBlocks = true;
-    static constexpr int64_t kFewFast = 32, kFewCompact = 24, kFewScoresFast = 20, kFewScoresCompact = 20;
-    using Ahead = topsign::Ahead;
-    using BitBlocks = topsign::BitBlocks;
-    using ValueBlocks = topsign::ValueBlocks;
-    using BlockDecoder = topsign::BlockDecoder;
-    using CompactCounter = CompressCounter;
-    using Narrow = HalfPlanes;
+// Sums of byte tables along the rings of eight blocks, whose tables stay in registers.
+struct WideRings {
+    static constexpr int kTile = 8;
 
-    template <class P>
-    using Pair = PlainPair<P>;
-
-    static TOPSIGN_INLINE Vec<uint64_t, 8> join(const uint8_t* low, const uint8_t* high) {
-        const __m512i first = _mm512_castsi256_si512(load<__m256i>(low));
-        return cast<Vec<uint64_t, 8>>(_mm512_inserti64x4(first, load<__m256i>(high), 1));
+    static void sums(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes, const uint8_t* tables,
+                     int32_t (*out)[kBlock]) {
+        constexpr int64_t kPlanes = 256;  // whose values fit 16 bits
+        constexpr int kVectors = kTile / 2;
+        const __m512i high_bits = _mm512_set1_epi8(char(0xf0)), low_byte = _mm512_set1_epi16(255);
+        __m512i before[kVectors];
+        for (int v = 0; v < kVectors; ++v) before[v] = two(blocks + 2 * v, n_bytes - 1);
+        for (int64_t begin = 0; begin < n_bytes; begin += kPlanes) {
+            __m512i even[kVectors], odd[kVectors];
+            for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = _mm512_setzero_si512();
+            for (int64_t p = begin; p < std::min(n_bytes, begin + kPlanes); ++p) {
+                for (int i = 0; i < kTile; i += 2)  // a line of every other block
+                    _mm_prefetch(reinterpret_cast<const char*>(ahead[i + (p & 1)] + (p >> 1) * 64), _MM_HINT_T0);
+                const Table first(tables + 512 * p), second(tables + 512 * p + 256);
+#pragma GCC unroll 4
+                for (int v = 0; v < kVectors; ++v) {
+                    const __m512i codes = two(blocks + 2 * v, p);
+                    const __m512i window = _mm512_ternarylogic_epi32(high_bits, _mm512_slli_epi16(before[v], 4),
+                                                                     _mm512_srli_epi16(codes, 4), 0xCA);  // a ? b : c
+                    const __m512i both = _mm512_add_epi8(first.look_up(window), second.look_up(codes));
+                    even[v] = _mm512_add_epi16(even[v], _mm512_and_si512(both, low_byte));
+                    odd[v] = _mm512_add_epi16(odd[v], _mm512_srli_epi16(both, 8));
+                    before[v] = codes;
+                }
+            }
+            for (int v = 0; v < kVectors; ++v) {
+                add(out[2 * v], even[v], odd[v], 0, begin > 0);
+                add(out[2 * v + 1], even[v], odd[v], 1, begin > 0);
+            }
+        }
     }
+
+   private:
+    struct Table {
+        explicit Table(const uint8_t* at)
+            : part{load<__m512i>(at), load<__m512i>(at + 64), load<__m512i>(at + 128), load<__m512i>(at + 192)} {}
+        TOPSIGN_INLINE __m512i look_up(__m512i index) const {
+            const __m512i low = _mm512_permutex2var_epi8(part[0], index, part[1]);
+            const __m512i high = _mm512_permutex2var_epi8(part[2], index, part[3]);
+            return _mm512_mask_blend_epi8(_mm512_movepi8_mask(index), low, high);
+        }
+        __m512i part[4];
+    };
+
+    // A plane of two blocks.
+    static TOPSIGN_INLINE __m512i two(const uint8_t* const* blocks, int64_t plane) {
+        const __m512i first = _mm512_castsi256_si512(load<__m256i>(blocks[0] + plane * kBlock));
+        return _mm512_inserti64x4(first, load<__m256i>(blocks[1] + plane * kBlock), 1);
+    }
+
+    static TOPSIGN_INLINE void add(int32_t* out, __m512i even, __m512i odd, int half, bool more) {
+        const __m256i parts[2] = {half ? _mm512_extracti64x4_epi64(even, 1) : _mm512_castsi512_si256(even),
+                                  half ? _mm512_extracti64x4_epi64(odd, 1) : _mm512_castsi512_si256(odd)};
+        for (int i = 0; i < 2; ++i) {
+            const __m512i sums = _mm512_cvtepu16_epi32(parts[i]);
+            store(out + 16 * i, more ? _mm512_add_epi32(sums, load<__m512i>(out + 16 * i)) : sums);
+        }
+    }
+};
+
+struct Avx512 : Avx2Of<Avx512, 64> {
+    using Nibbles = WideNibbles;
+    using Rings = WideRings;
+    static constexpr int64_t kFewRings = 1 << 20;
+    static constexpr int kProductQueries = 4;
+    static constexpr double kRingCost = 0.9, kProductCost = 0.1;
 
     static constexpr int64_t kCompressed = 16;
     static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
@@ -79,25 +197,22 @@ struct Avx512 : Avx2 {
 
     template <class To, class From>
     static TOPSIGN_INLINE To widen(From values) {
-        if constexpr (sizeof(To) == 64)
-            return cast<To>(_mm512_cvtps_pd(cast<__m256>(values)));
-        else
-            return Avx2::widen<To>(values);
+        return cast<To>(_mm512_cvtps_pd(cast<__m256>(values)));
     }
 
-    // Sum of a code's counts.
-    static int64_t count_locations(const uint8_t* counts, int64_t n_blocks) {
-        __m512i sums = _mm512_setzero_si512();
-        for (int64_t b = 0; b < n_blocks; b += 64) {
-            const __mmask64 exist = _bzhi_u64(~uint64_t(0), uint32_t(std::min<int64_t>(64, n_blocks - b)));
-            const __m512i some = _mm512_maskz_loadu_epi8(exist, counts + b);
-            sums = _mm512_add_epi64(sums, _mm512_sad_epu8(some, _mm512_setzero_si512()));
-        }
-        return _mm512_reduce_add_epi64(sums);
+    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
+        return cast<Floats>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(as_128(levels)))));
+    }
+
+    // The instruction multiplies unsigned bytes.
+    static constexpr int32_t kBias = 128;
+    static TOPSIGN_INLINE V biased(V levels) { return levels ^ splat<V>(128); }
+    static TOPSIGN_INLINE Ints add_byte_products(Ints sum, V levels, Ints values) {
+        return cast<Ints>(_mm512_dpbusd_epi32(cast<__m512i>(sum), cast<__m512i>(levels), cast<__m512i>(values)));
     }
 };
 
-constexpr Functions kTable = functions_of<Avx512, Avx512Trellis>("avx512", runs_here);
+constexpr Functions kTable = functions_of<Avx512>("avx512", runs_here);
 
 }  // namespace
 }  // namespace topsign

@@ -1,25 +1,27 @@
-// Plain C++ implementations of all operations. Instruction sets derive from it and override the faster ones.
+// Plain C++ implementations of all operations, for registers of kSize bytes. Instruction sets derive from it and
+// override the faster ones.
 #pragma once
 
-#include "../kernels/planes.h"
-#include "../kernels/rows.h"
 #include "../kernels/select.h"
-#include "../kernels/sums.h"
+#include "../kernels/tables.h"
 
 namespace topsign {
 namespace {
 
+template <class Isa, int kSize>
 struct Plain {
-    static constexpr bool kLooksUp =
-        false;  // bytes in tables of sixteen (block_hamming.h, word_hamming.h, few_scores.h)
+    static constexpr int kBytes = kSize;
+    using V = Vec<uint8_t, kBytes>;
+    using Ints = Vec<int32_t, kBytes / 4>;
+    using Floats = Vec<float, kBytes / 4>;
+    using Nibbles = PlainNibbles<Isa>;
+    using Rings = PlainRings<Isa>;
 
-    static constexpr bool kPermutesBlocks = false;  // bytes in tables of 128 (code_groups.h)
-
-    // Number of queries up to which queries are looked up one by one; break-even measured at 512 of 8,192.
-    static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;
-
-    template <class P>
-    using Pair = XorPair<P>;
+    static constexpr int64_t kFewRings = 4;    // queries up to which rings are compared by tables
+    static constexpr int kProductQueries = 2;  // queries multiplied at a time
+    static constexpr double kRingCost = 20;    // nanoseconds of a block and step
+    static constexpr double kProductCost = 2;  // nanoseconds of a block and coordinate
+    static constexpr int32_t kBias = 0;        // what biased() adds to levels
 
     // Writes those of kCompressed magnitudes that reach `floor`, and their rows; returns their number.
     static constexpr int64_t kCompressed = 4;
@@ -46,23 +48,35 @@ struct Plain {
         return n;
     }
 
-    // Widens bytes to 16 or 32 bits and floats to doubles.
-    template <class V, class Bytes>
-    static TOPSIGN_INLINE V widen(Bytes bytes) {
-        return convert<V>(bytes);
+    // Widens floats to doubles.
+    template <class To, class From>
+    static TOPSIGN_INLINE To widen(From values) {
+        return convert<To>(values);
     }
 
-    static TOPSIGN_INLINE void prefetch(const void*) {}
-    static TOPSIGN_INLINE int count_byte(uint8_t byte) { return kOnesOfByte.count[byte]; }
-    static TOPSIGN_INLINE uint64_t spread(uint64_t fields, const Spread& by) { return by(fields); }
-
-    static int32_t count_mismatches(const uint32_t* kept, int64_t n, const uint32_t* query) {
-        return topsign::count_mismatches(kept, 0, n, query);
+    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
+        Floats values{};
+        for (int i = 0; i < kLanes<Floats>; ++i) values[i] = float(levels[i]);
+        return values;
     }
 
-    static float sum_kept(const uint32_t* kept, int64_t n, const float* query) {
-        LaneSum sum;
-        return topsign::sum_kept(kept, 0, n, query, sum);
+    // Looks up bytes below 16, and any bytes.
+    static TOPSIGN_INLINE V look_up_16(const uint8_t* table, V index) { return look_up_256(table, index); }
+    static TOPSIGN_INLINE V look_up_256(const uint8_t* table, V index) {
+        uint8_t bytes[kBytes];
+        store(bytes, index);
+        for (int i = 0; i < kBytes; ++i) bytes[i] = table[bytes[i]];
+        return load<V>(bytes);
+    }
+
+    // Levels as add_byte_products takes them.
+    static TOPSIGN_INLINE V biased(V levels) { return levels; }
+
+    // Adds the products of four bytes above -128 and four signed ones in each lane.
+    static TOPSIGN_INLINE Ints add_byte_products(Ints sum, V levels, Ints values) {
+        const Ints x = cast<Ints>(levels);
+        for (int shift = 24; shift >= 0; shift -= 8) sum = sum + (x << shift >> 24) * (values << shift >> 24);
+        return sum;
     }
 };
 

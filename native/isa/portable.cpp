@@ -1,15 +1,11 @@
 // Portable path: 16-byte vectors without intrinsics.
 #include "../kernels/functions.h"
-#include "../kernels/trellis_plain.h"
 #include "plain.h"
 
 namespace topsign {
 namespace {
 
-struct Portable : Plain, PlainTrellis<16> {
-    static constexpr int kBytes = 16;
-    using Narrow = Portable;
-};
+struct Portable : Plain<Portable, 16> {};
 
 }  // namespace
 

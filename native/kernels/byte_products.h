@@ -27,7 +27,7 @@ void for_each_product(int n_threads, const ts_bytes& bytes, const Take& take) {
                                  const uint8_t* const row = bytes.rows + r * width;
                                  Ints sum{};
                                  for (int64_t i = 0; i < width; i += Isa::kBytes)
-                                     sum = Isa::add_products(sum, load<V>(row + i), load<Ints>(query + i));
+                                     sum = Isa::add_byte_products(sum, load<V>(row + i), load<Ints>(query + i));
                                  int32_t lanes[kWidth], total = 0;
                                  store(lanes, sum);
                                  for (int lane = 0; lane < kWidth; ++lane) total += lanes[lane];

@@ -25,6 +25,7 @@ _HOMES = {
             "AdaptiveIndex",
             "Entries",
             "Entry",
+            "GroupedIndex",
             "Index",
             "Match",
             "Matches",
@@ -39,7 +40,10 @@ _HOMES = {
     ),
     **dict.fromkeys(("AdaptiveNeighbors",), "neighbors"),
     **dict.fromkeys(("make_projection",), "projections"),
-    **dict.fromkeys(("AdaptiveCodes", "Recipe", "SignCodes", "TrellisCodes", "read_codes"), "families"),
+    **dict.fromkeys(
+        ("AdaptiveCodes", "GroupedCodes", "GroupedRecipe", "Recipe", "SignCodes", "TrellisCodes", "read_codes"),
+        "families",
+    ),
 }
 
 __all__ = sorted(set(_HOMES) - {"cameras", "distributed", "nn"})  # a star import needs no extra
@@ -72,6 +76,8 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .evaluation import Evaluation as Evaluation
     from .evaluation import evaluate as evaluate
     from .families import AdaptiveCodes as AdaptiveCodes
+    from .families import GroupedCodes as GroupedCodes
+    from .families import GroupedRecipe as GroupedRecipe
     from .families import Recipe as Recipe
     from .families import SignCodes as SignCodes
     from .families import TrellisCodes as TrellisCodes
@@ -82,6 +88,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
     from .index import Entry as Entry
+    from .index import GroupedIndex as GroupedIndex
     from .index import Index as Index
     from .index import Match as Match
     from .index import Matches as Matches

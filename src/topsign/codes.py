@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from .families import Recipe
 
 MAGIC = b"TSCM"
-FORMAT = 1
+FORMAT = 2
 HEADER = struct.Struct("<4sB3xIQQ")  # magic, format, bytes of the recipe, number of codes, bytes of the codes
 
 
 class Codes:
     """Codes of many signals, made with one recipe. Encoders and indexes return them.
 
-    Families have views of their own: :class:`topsign.AdaptiveCodes` knows locations and signs,
-    :class:`topsign.TrellisCodes` levels.
+    Families have views of their own: :class:`topsign.AdaptiveCodes` and :class:`topsign.GroupedCodes` know locations
+    and signs, :class:`topsign.TrellisCodes` levels.
 
     Parameters
     ----------
@@ -37,10 +37,8 @@ class Codes:
         Packed codes; checked.
     recipe : Recipe
         Recipe that the codes are made with.
-    columns : dict of float32 arrays of shape (n_codes,)
-        Values stored with the codes, by the names of ``recipe.column_names``.
     checked : bool
-        Whether data and columns are known to be codes of the recipe, so that they need no check.
+        Whether data are known to be codes of the recipe, so that they need no check.
 
     Attributes
     ----------
@@ -50,38 +48,23 @@ class Codes:
 
     forms: ClassVar[tuple[str, ...]] = ("codes", "dense")
 
-    def __init__(
-        self,
-        data: npt.ArrayLike,
-        *,
-        recipe: Recipe,
-        columns: Mapping[str, npt.ArrayLike] | None = None,
-        checked: bool = False,
-    ) -> None:
+    def __init__(self, data: npt.ArrayLike, *, recipe: Recipe, checked: bool = False) -> None:
         self.recipe = recipe
-        self.columns: dict[str, Float32]
         if checked:
-            self.data, self.columns = cast(Bytes, data), cast(dict[str, Float32], dict(columns or {}))
+            self.data = cast(Bytes, data)
             return
         self.data = np.ascontiguousarray(data)
         recipe.check(self.data)
-        given = dict(columns or {})
-        if set(given) != set(recipe.column_names):
-            raise ValueError(
-                f"{recipe.family} codes of this recipe need the columns {list(recipe.column_names)}, got {list(given)}"
-            )
-        self.columns = {name: _check_column(given[name], len(self.data), name) for name in recipe.column_names}
 
     @classmethod
-    def unchecked(cls, data: Bytes, recipe: Recipe, columns: Mapping[str, Float32]) -> Self:
+    def unchecked(cls, data: Bytes, recipe: Recipe) -> Self:
         """Return codes that our own kernels packed, without checking them."""
-        return cls(data, recipe=recipe, columns=columns, checked=True)
+        return cls(data, recipe=recipe, checked=True)
 
     @staticmethod
     def empty(recipe: Recipe) -> Codes:
         """Return an empty collection of codes of this recipe."""
-        none = dict.fromkeys(recipe.column_names, np.empty(0, np.float32))
-        return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe, none)
+        return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Self]) -> Self:
@@ -97,23 +80,21 @@ class Codes:
                     f"codes to concatenate must have equal recipes, got {ours} and {theirs}; encode all signals with "
                     "one encoder"
                 )
-        data = np.concatenate([part.data for part in parts])
-        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.column_names}
-        return cls.unchecked(data, first, columns)
+        return cls.unchecked(np.concatenate([part.data for part in parts]), first)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: codes and their columns."""
-        return self.data.nbytes + sum(column.nbytes for column in self.columns.values())
+        """Bytes held."""
+        return self.data.nbytes
 
     @property
     def norms(self) -> Float32 | None:
-        """Norms of the signals; None if they are not kept."""
-        return self.columns.get("norms")
+        """Norms of the signals, within 0.07%; None if they are not kept."""
+        return self.recipe.norms(self.data)
 
     def decode(self) -> Float32:
         """Return reconstructions of the signals, (n_codes, n_features), with their norms if these are kept."""
-        return self.recipe.decode(self.data, self.columns)
+        return self.recipe.decode(self.data)
 
     def to_form(self, form: str) -> dict[str, Array]:
         """Return the codes in a form for other programs: matrices by column name, one row per code.
@@ -124,23 +105,16 @@ class Codes:
         return {"vector": self.decode()} if form == "dense" else {"code": self.data}
 
     @classmethod
-    def from_form(
-        cls,
-        form: str,
-        values: Mapping[str, npt.ArrayLike],
-        *,
-        recipe: Recipe,
-        columns: Mapping[str, npt.ArrayLike] | None = None,
-    ) -> Self:
+    def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Recipe) -> Self:
         """Return the codes that :meth:`to_form` wrote, checked; reconstructions cannot be turned back into codes."""
-        return cls._of_form(form, values, recipe=recipe, columns=columns)
+        return cls._of_form(form, values, recipe=recipe)
 
     @classmethod
-    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
+    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
         """Return what :meth:`from_form` does; families with further forms override it."""
         if form != "codes":
             raise ValueError(f"codes cannot be made from form={form!r}")
-        return cls(values["code"], **made)
+        return cls(values["code"], recipe=recipe)
 
     def check_form(self, form: str) -> None:
         """Raise ValueError if these codes do not have a form."""
@@ -151,8 +125,7 @@ class Codes:
     def to_bytes(self) -> bytes:
         """Return all codes and their recipe in one message with a checksum; :func:`read_codes` reads it."""
         recipe, packed = json.dumps(self.recipe.to_json()).encode(), self.recipe.pack(self.data)
-        columns = b"".join(self.columns[name].astype("<f4").tobytes() for name in self.recipe.column_names)
-        body = HEADER.pack(MAGIC, FORMAT, len(recipe), len(self), len(packed)) + recipe + columns + packed
+        body = HEADER.pack(MAGIC, FORMAT, len(recipe), len(self), len(packed)) + recipe + packed
         return body + struct.pack("<I", zlib.crc32(body))
 
     def __len__(self) -> int:
@@ -161,14 +134,12 @@ class Codes:
     def __getitem__(self, index: Any) -> Self:
         """Return the chosen codes, always as a collection: an integer gives a collection of one."""
         index = [index] if isinstance(index, (int, np.integer)) else index
-        columns = {name: values[index] for name, values in self.columns.items()}
-        return self.unchecked(np.ascontiguousarray(self.data[index]), self.recipe, columns)
+        return self.unchecked(np.ascontiguousarray(self.data[index]), self.recipe)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
             return NotImplemented
-        same = self.recipe == other.recipe and np.array_equal(self.data, other.data)
-        return same and all(np.array_equal(self.columns[name], other.columns[name]) for name in self.columns)
+        return self.recipe == other.recipe and np.array_equal(self.data, other.data)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -177,7 +148,7 @@ class Codes:
 
 
 def message_parts(message: bytes) -> tuple[dict[str, Any], int, bytes]:
-    """Return the recipe's record, the number of codes, and the columns and packed codes of a message.
+    """Return the recipe's record, the number of codes, and the packed codes of a message.
 
     Raise StorageError if it is not one, or damaged.
     """
@@ -199,7 +170,7 @@ def message_parts(message: bytes) -> tuple[dict[str, Any], int, bytes]:
     except (ValueError, RecursionError) as error:
         raise StorageError("message", "recipe", f"damaged: {error}") from None
     rest = message[start:-4]
-    if not isinstance(record, dict) or len(rest) < packed_bytes:
+    if not isinstance(record, dict) or len(rest) != packed_bytes:
         raise StorageError("message", "codes", f"damaged: {n_codes} codes do not fill {len(message)} bytes")
     return record, n_codes, rest
 
@@ -289,10 +260,3 @@ def _check_space(projected: object, space: str) -> None:
             "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
             "them means nothing; project the queries with the encoder that made the codes"
         )
-
-
-def _check_column(values: npt.ArrayLike, n_codes: int, name: str) -> Float32:
-    array = np.ascontiguousarray(values, dtype=np.float32)
-    if array.shape != (n_codes,) or not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(f"{name} must be {n_codes} positive finite values, got shape {array.shape}")
-    return array

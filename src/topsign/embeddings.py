@@ -184,7 +184,7 @@ class AdaptiveEmbedding(_Embedding):
             )
         signals = check_signals(self, signals, reset=True)
         n_pool = self.n_features_in_ if self.n_pool is None else self.n_pool
-        n_bits, n_pool = check_pool(resolve_bits(self.n_bits, None, n_pool, "compact"), n_pool)
+        n_bits, n_pool = check_pool(resolve_bits(self.n_bits, n_pool), n_pool)
         (block,) = float_blocks(signals, 1, name="reference")
         if block.square_norms[0] == 0:
             raise ValueError("the reference is zero: all its projections tie, so it cannot choose any")

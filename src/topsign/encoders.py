@@ -56,8 +56,8 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         mean that is subtracted, raises ValueError.
         """
         check_is_fitted(self)
-        made = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
-        return cast(Made, self.recipe_.codes_type.unchecked(made.codes, self.recipe_, made.columns))
+        codes = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
+        return cast(Made, self.recipe_.codes_type.unchecked(codes, self.recipe_))
 
     def decode(self, codes: Codes) -> Float32:
         """Return signals reconstructed from their codes, see :meth:`topsign.Codes.decode`."""
@@ -104,12 +104,8 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
         As in :class:`SignEmbedding`.
     center : bool or array of shape (n_features,)
         Mean that is subtracted from signals and queries: given, or learned by ``fit`` (True).
-    norms : bool
-        Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
-        Without them correlations are estimated with the expected scale.
-    layout : "compact" or "fast"
-        Layout of the codes. ``compact`` is Elias-Fano, within 1.12 of the entropy bound for n_bits <= n_pool / 8 (a
-        bitmap if that is smaller); ``fast`` takes a byte per location and one per 128 rows of the pool.
+    metric : "correlation" or "inner_product"
+        What scores estimate. For inner products, codes keep the norms of their signals in two more bytes.
 
     Attributes
     ----------
@@ -138,16 +134,14 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
         center: bool | npt.ArrayLike = False,
-        norms: bool = True,
-        layout: str = "compact",
+        metric: str = "correlation",
         random_state: RandomState = None,
     ) -> None:
         self.n_bits = n_bits
         self.n_pool = n_pool
         self.projection = projection
         self.center = center
-        self.norms = norms
-        self.layout = layout
+        self.metric = metric
         self.random_state = random_state
 
     def _learn(self, signals: Any) -> AdaptiveRecipe:
@@ -161,8 +155,10 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
         """
         check_is_fitted(self)
         array, zeros = check_signals(self, signals), list[bool]()
-        made = encode(self.recipe_, array, allow_zero=True, observe=lambda block: zeros.extend(block.square_norms == 0))
-        rows = AdaptiveCodes.unchecked(made.codes, self.recipe_, made.columns).to_sparse()
+        codes = encode(
+            self.recipe_, array, allow_zero=True, observe=lambda block: zeros.extend(block.square_norms == 0)
+        )
+        rows = AdaptiveCodes.unchecked(codes, self.recipe_).to_sparse()
         if any(zeros):
             rows.data[np.repeat(zeros, self.recipe_.n_bits)] = 0
             rows.eliminate_zeros()
@@ -175,30 +171,21 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
 
 
 class TrellisEncoder(Encoder[TrellisCodes]):
-    """Trellis codes, which are smaller than adaptive codes of the same quality and slower to encode.
+    """Trellis codes, which are smaller than other codes of the same quality.
 
-    Each code is a ring of bits from which every coordinate reads a window; the encoder searches for the bits whose
-    reconstruction is nearest to the signal.
+    Each code is a ring of nibbles. Each step of the ring reads two of them and looks up its coordinates in a codebook;
+    the encoder searches for the nibbles whose reconstruction is nearest to the signal.
 
     Parameters
     ----------
-    n_bytes : int, optional
-        Bytes of one code.
-    bits_per_feature : float, optional
-        Size as a rate, rounded up to whole bytes. Exactly one of n_bytes and bits_per_feature must be given.
+    n_bytes : int
+        Bytes of one code, without the factor of its scores, which takes two more.
     basis : "principal", "hadamard" or an orthonormal Projection
         ``principal`` gives bits to the directions in which signals vary most.
     center : bool or array of shape (n_features,)
         Mean of unit signals, learned (True) or given, which is added back before scores are computed.
-    n_local : power of two, at most 256
-        Number of cells, found by k-means, each with its own mean, principal axes and rates. The cell number takes bits
-        from ``n_bytes``. Useful for small codes if there are a few hundred signals per cell to learn from; the axes of
-        all cells are stored with the recipe.
-    window : int in [4, 12]
-        Bits that a coordinate reads. 12 captures about 1% more energy than 10 and takes four times as long; 8 takes a
-        quarter of the time.
-    norms : bool
-        Keep each signal's norm, in two more bytes per code.
+    metric : "correlation" or "inner_product"
+        What scores estimate. For inner products, codes keep the norms of their signals.
     random_state : int, Generator or None
 
     Attributes
@@ -222,23 +209,17 @@ class TrellisEncoder(Encoder[TrellisCodes]):
 
     def __init__(
         self,
-        n_bytes: int | None = None,
+        n_bytes: int,
         *,
-        bits_per_feature: float | None = None,
         basis: str | Projection = "principal",
-        n_local: int = 1,
         center: bool | npt.ArrayLike = True,
-        window: int = 10,
-        norms: bool = False,
+        metric: str = "correlation",
         random_state: RandomState = None,
     ) -> None:
         self.n_bytes = n_bytes
-        self.bits_per_feature = bits_per_feature
         self.basis = basis
-        self.n_local = n_local
         self.center = center
-        self.window = window
-        self.norms = norms
+        self.metric = metric
         self.random_state = random_state
 
     def _learn(self, signals: Any) -> TrellisRecipe:
@@ -248,13 +229,13 @@ class TrellisEncoder(Encoder[TrellisCodes]):
         """Return signals reconstructed from their codes, (n_signals, n_features); a zero signal stays zero."""
         check_is_fitted(self)
         norms: list[float] = []
-        made = encode(
+        codes = encode(
             self.recipe_,
             check_signals(self, signals),
             allow_zero=True,
             observe=lambda block: norms.extend(np.sqrt(block.square_norms)),
         )
-        return self.recipe_.directions(made.codes) * np.asarray(norms, np.float32)[:, np.newaxis]
+        return self.recipe_.directions(codes) * np.asarray(norms, np.float32)[:, np.newaxis]
 
     @property
     def _n_features_out(self) -> int:

@@ -8,8 +8,8 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from . import kernels
-from ._arrays import Array, Float32
-from .families import Encoded, Recipe
+from ._arrays import Array, Bytes, Float32
+from .families import Recipe
 from .projections import Projection
 from .projections.blocks import Block, float_blocks
 
@@ -17,7 +17,7 @@ from .projections.blocks import Block, float_blocks
 class Coder(Protocol):
     """Encoder of one recipe on another device, with the same bytes as the recipe's own."""
 
-    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
         """Return the codes of a block: see :meth:`topsign.families.Recipe.encode`."""
 
 
@@ -31,28 +31,23 @@ def encode(
     allow_zero: bool = False,
     coder: Coder | None = None,
     observe: Callable[[Block], None] | None = None,
-) -> Encoded:
+) -> Bytes:
     """Return codes of signals, or of a part of them; error messages name rows of the whole array.
 
     Signals are read block by block, so memory maps may be larger than memory. A zero signal raises ValueError, because
-    it has no direction; with ``allow_zero`` it gets an arbitrary code and scale zero. ``observe`` is called with every
-    block.
+    it has no direction; with ``allow_zero`` it gets an arbitrary code. ``observe`` is called with every block.
     """
     threads = kernels.n_threads(n_threads)
     first, end, _ = (part or slice(None)).indices(len(signals))
     codes = np.empty((end - first, recipe.code_bytes), np.uint8)
-    columns = {column: np.empty(end - first, np.float32) for column in recipe.column_names}
     for block in _blocks(recipe, signals, slice(first, end), threads, name):
         if not allow_zero:
             _check_directions(recipe, block)
         if observe is not None:
             observe(block)
-        made = (coder or recipe).encode(block, n_threads=threads)
         rows = slice(block.rows.start - first, block.rows.stop - first)
-        codes[rows] = made.codes
-        for column, values in columns.items():
-            values[rows] = made.columns[column]
-    return Encoded(codes, columns)
+        codes[rows] = (coder or recipe).encode(block, n_threads=threads)
+    return codes
 
 
 def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int) -> None:

@@ -93,19 +93,17 @@ class EmulatedRecording:
 class EmulatedModule:
     def __init__(self, device: EmulatedDevice, text: str, constants: Mapping[str, int]) -> None:
         self._device = device
-        names = KERNEL.findall(text)
         launchers = "\n".join(
             f'extern "C" void launch_{name}(unsigned x, unsigned y, unsigned block, void** arguments) '
             f"{{ emulated::launch({name}, x, y, block, arguments); }}"
-            for name in names
-            if f"{name}(" in text
+            for name in sorted(set(KERNEL.findall(text)))
         )
         options = [f"-D{name}={value}" for name, value in constants.items()]
         content = f"{text}\n{launchers}\n"
         digest = hashlib.sha256((HEADER.read_text() + content + str(options)).encode()).hexdigest()[:24]
         library = FOLDER / f"{digest}.so"
         if not library.exists():
-            self._compile(self._present(content, constants), options, library)
+            self._compile(content, options, library)
         self._library = ctypes.CDLL(str(library))
 
     @staticmethod
@@ -130,17 +128,6 @@ class EmulatedModule:
             if done.returncode:
                 raise RuntimeError(done.stderr[:4000])
             made.replace(library)
-
-    @staticmethod
-    def _present(content: str, constants: Mapping[str, int]) -> str:
-        """Return the source without launchers of kernels that these constants exclude."""
-        if "COLUMNS" not in constants:
-            content = re.sub(r'extern "C" void launch_product\w*\(.*\n', "", content)
-        if not constants.get("N_FEATURES"):
-            content = re.sub(r'extern "C" void launch_rotate\(.*\n', "", content)
-        if constants.get("SIGNS", 1):
-            content = re.sub(r'extern "C" void launch_pack_codes\(.*\n', "", content)
-        return content
 
     def launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0) -> None:
         x, y = grid if isinstance(grid, tuple) else (grid, 1)

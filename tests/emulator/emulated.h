@@ -168,38 +168,17 @@ template <class T> T __shfl_up_sync(unsigned, T v, unsigned d) {
 template <class T> T __shfl_down_sync(unsigned, T v, unsigned d) {
     return emulated::exchange(v, [&](auto at) { return emulated::lane() + d < 32 ? at(emulated::lane() + d) : v; });
 }
-inline bool __all_sync(unsigned, bool v) {
-    return emulated::exchange(v, [](auto at) { bool all = true; for (unsigned i = 0; i < 32; ++i) all = all && at(i); return all; });
-}
 inline unsigned __ballot_sync(unsigned, bool v) {
     return emulated::exchange(v, [](auto at) { unsigned all = 0; for (unsigned i = 0; i < 32; ++i) all |= unsigned(at(i)) << i; return all; });
 }
 
-inline int __clz(unsigned v) { return v ? __builtin_clz(v) : 32; }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
-inline unsigned __brev(unsigned v) {
+inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const uint64_t both = uint64_t(y) << 32 | x;
     unsigned out = 0;
-    for (int i = 0; i < 32; ++i) out |= (v >> i & 1) << (31 - i);
+    for (int i = 0; i < 4; ++i) out |= unsigned(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
     return out;
-}
-inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
-    shift = std::min(shift, 32u);
-    return unsigned(((uint64_t(high) << 32 | low) << shift) >> 32);
-}
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-    return unsigned(((uint64_t(high) << 32 | low) << (shift & 31)) >> 32);
-}
-inline int __dp4a(int a, int b, int sum) {
-    for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(a >> 8 * i) * static_cast<signed char>(b >> 8 * i);
-    return sum;
-}
-inline int __dp2a_lo(int a, int b, int sum) {
-    for (int i = 0; i < 2; ++i) sum += static_cast<short>(a >> 16 * i) * static_cast<signed char>(b >> 8 * i);
-    return sum;
-}
-inline int __dp2a_hi(int a, int b, int sum) { return __dp2a_lo(a, b >> 16, sum); }
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-    return unsigned((uint64_t(high) << 32 | low) >> (shift & 31));
 }
 template <class To, class From> To same_bits(From from) {
     To to;
@@ -216,10 +195,10 @@ inline double __longlong_as_double(long long v) { return same_bits<double>(v); }
 inline float __double2float_ru(double v) { float f = float(v); return double(f) < v ? std::nextafterf(f, INFINITY) : f; }
 inline float __double2float_rd(double v) { float f = float(v); return double(f) > v ? std::nextafterf(f, -INFINITY) : f; }
 inline float __fadd_ru(float a, float b) { return __double2float_ru(double(a) + double(b)); }
-inline float __fadd_rd(float a, float b) { return __double2float_rd(double(a) + double(b)); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 template <class T> T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
 template <class T> T atomicOr(T* p, T v) { T old = *p; *p |= v; return old; }
-template <class T> T atomicMin(T* p, T v) { T old = *p; *p = std::min(old, v); return old; }
 template <class T> T __ldg(const T* p) { return *p; }
 inline void __threadfence() {}
 using std::isfinite;

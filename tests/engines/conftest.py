@@ -24,11 +24,15 @@ class Problem:
 
     k = 50
 
-    def __init__(self, n_bits, n_pool):
+    def __init__(self, family, n_bits, n_pool):
         rng = np.random.default_rng(n_pool)
         signals = rng.standard_normal((2000, n_pool)).astype(np.float32)
         queries = signals[:5] + 2 * rng.standard_normal((5, n_pool)).astype(np.float32)
-        index = ts.AdaptiveIndex(n_features=n_pool, n_bits=n_bits, random_state=7)
+        index = (
+            ts.GroupedIndex(n_features=n_pool, n_bytes=n_bits // 2, random_state=7)
+            if family == "grouped"
+            else ts.AdaptiveIndex(n_features=n_pool, n_bits=n_bits, random_state=7)
+        )
         index.add(signals, ids=rng.permutation(10_000)[:2000])
         self.index, self.ids = index, rng.permutation(index.ids)  # engines store them in another order
         self.codes = index.get(self.ids).codes
@@ -45,7 +49,10 @@ class Problem:
         np.testing.assert_array_equal(found[0], self.expected_ids)
 
 
-@pytest.fixture(scope="session", params=[(8, 64), (12, 101), (64, 1024)], ids=lambda shape: "{} of {}".format(*shape))
+SHAPES = [("grouped", 8, 64), ("adaptive", 12, 101), ("grouped", 64, 512), ("adaptive", 64, 1024)]
+
+
+@pytest.fixture(scope="session", params=SHAPES, ids=lambda shape: "{} {} of {}".format(*shape))
 def problem(request):
     """Problem with odd sizes (101), so neither the pool nor the one-hot code fills its bytes."""
     return Problem(*request.param)

@@ -42,8 +42,7 @@ def test_polars_reads_the_parquet(problem, tmp_path):
     file = tmp_path / "codes.parquet"
     ts.export.write_parquet(file, problem.index, form="sparse")
     frame = polars.read_parquet(file)
-    assert frame.columns == ["id", "locations", "signs", "norm", "scale", "metadata"]
+    assert frame.columns == ["id", "locations", "signs", "metadata"]
     codes = problem.index.get(frame["id"].to_numpy()).codes
     np.testing.assert_array_equal(np.stack(frame["locations"].to_list()), codes.locations)
     np.testing.assert_array_equal(np.stack(frame["signs"].to_list()), codes.signs)
-    np.testing.assert_array_equal(frame["norm"].to_numpy(), codes.norms)

@@ -61,10 +61,10 @@ class Doors:
         self.ts, self.folder, self.rng = ts, folder, rng
         self.signals = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
         self.indexes = {}
-        for name in ("compact", "fast", "sign"):
+        for name in ("adaptive", "grouped", "sign", "trellis"):
             self.indexes[name] = self._index(name, folder / f"{name}.topsign")
         self.answers = {name: self._use(path) for name, path in self.indexes.items()}
-        with ts.open_index(self.indexes["compact"]) as index:
+        with ts.open_index(self.indexes["adaptive"]) as index:
             self.recipe_names = list(index.recipe.to_json())
         encoder = ts.AdaptiveEncoder(n_bits=12, random_state=3).fit(self.signals)
         self.codes = encoder.encode(self.signals)
@@ -78,11 +78,14 @@ class Doors:
         ts = self.ts
         from topsign.store import folder_change, stored_file
 
-        stored_file.INLINE_BYTES = 0 if name == "fast" else 2**14  # small files are in the manifest, or not
+        stored_file.INLINE_BYTES = 0 if name == "grouped" else 2**14  # small files are in the manifest, or not
         folder_change.REMOVED_BYTES = 2**20  # two segments, with removed entries
-        kind = ts.SignIndex if name == "sign" else ts.AdaptiveIndex
-        options = {} if name == "sign" else {"n_bits": 12, "layout": name}
-        with kind(n_features=N_FEATURES, random_state=3, path=path, **options) as index:
+        kind = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}.get(
+            name, ts.TrellisIndex
+        )
+        options = {"adaptive": {"n_bits": 12}, "trellis": {"n_bytes": 4, "basis": "hadamard", "center": False}}
+        sizes = options.get(name, {"n_bytes": 4, "metric": "inner_product"})
+        with kind(n_features=N_FEATURES, random_state=3, path=path, **sizes) as index:
             index.add(self.signals[:20], metadata=[{"n": n} for n in range(20)])
             index.add(self.signals[20:])
             index.remove([3, 25])
@@ -93,11 +96,12 @@ class Doors:
         """Call all methods that read an index."""
         with self.ts.open_index(path, readonly=True) as index:
             near = index.search(self.signals[:3], k=40)
-            hamming = index.search(self.signals[:3], k=5, scoring="hamming")
+            scoring = index.recipe.scorings[0]
+            others = index.search(self.signals[:3], k=5, scoring=scoring)
             within = index.within(self.signals[:3], threshold=0.2)
             entries = index.get(index.ids)
             data = entries.codes if isinstance(entries.codes, np.ndarray) else entries.codes.data
-            return [near.ids, near.scores, hamming.ids, within.ids, data, np.array(json.dumps(entries.metadata))]
+            return [near.ids, near.scores, others.ids, within.ids, data, np.array(json.dumps(entries.metadata))]
 
     def _chosen(self):
         return str(self.rng.choice(list(self.indexes)))
@@ -157,8 +161,8 @@ class Doors:
 
     def hostile_codes(self):
         data = hostile(self.rng, self.codes.data)
-        parts = {"recipe": self.codes.recipe, "columns": self.codes.columns}
-        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes(data, **parts)), ValueError)
+        recipe = self.codes.recipe
+        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes(data, recipe=recipe)), ValueError)
 
     def _read_codes(self, codes):
         return codes.locations, codes.signs, codes.to_bits(), codes.to_bytes()
@@ -199,7 +203,7 @@ class FileDoors(Doors):
 
     def __init__(self, folder, rng):
         super().__init__(folder, rng)
-        with self.ts.open_index(self.indexes["compact"]) as index:
+        with self.ts.open_index(self.indexes["adaptive"]) as index:
             for form in ("codes", "bits", "sparse"):
                 self.ts.export.write_parquet(folder / f"{form}.parquet", index, form=form)
         self.tables = {form: self._table(folder / f"{form}.parquet") for form in ("codes", "bits", "sparse")}

@@ -12,11 +12,15 @@ import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "sanitized"
+
+SIZES = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
+SIZES += [(20, 20_000), (300, 70_000), (200, 200), (700, 33_000), (9000, 40_000)]
+LARGE = [(9000, 40_000), (700, 33_000)]
+"""Bits and pools of adaptive codes."""
 
 
 def build():
@@ -50,134 +54,127 @@ def run(cases, seed, script=__file__, more=()):
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings)
 
 
-def make_codes(rng, layout, kernel):
-    """Return random or constant bytes, codes, or codes with changed bytes, sometimes at the end of an allocation."""
+def make_scoring(rng, *, large=False):
+    """Return the description of random codes of one of the four kinds."""
+    from topsign.kernels import Layout, Scoring
+
+    kind = str(rng.choice(["signs", "groups", "kept", "ring"]))
+    factor = [None, "cosine", "log"][rng.integers(3)]
+    n_factor = 0 if factor is None else 2
+    if kind == "kept":
+        layout = Layout(*(LARGE if large else SIZES)[rng.integers(len(LARGE if large else SIZES))])
+        return Scoring(kind, layout.code_bytes + n_factor, layout.n_pool, factor, layout=layout)
+    n_bytes = int(rng.choice([2500, 5000] if large else [1, 2, 3, 24, 33, 100, 448]))
+    if kind == "ring":
+        ring = make_ring(rng, min(n_bytes, 500))
+        return Scoring(kind, len(ring.book_of_step) // 2 + n_factor, len(ring.weights), factor, ring=ring)
+    return Scoring(kind, n_bytes + n_factor, (8 if kind == "signs" else 16) * n_bytes, factor)
+
+
+def make_ring(rng, n_bytes):
+    """Return random codebooks of the steps of a ring; some steps have no coordinates, and some share their book."""
     import numpy as np
 
-    n_codes = int(rng.choice([1, 2, 3, 20, 70]))
+    from topsign.kernels import Ring
+
+    n_steps = 2 * n_bytes
+    sizes = np.full(n_steps, rng.integers(1, 9)) if rng.integers(2) else rng.integers(0, 9, n_steps)
+    sizes[rng.integers(n_steps)] = 3
+    n_coded = int(sizes.sum())
+    shared = bool(rng.integers(2)) and len(np.unique(sizes)) == 1
+    dims = sizes[:1] if shared else sizes
+    starts = np.append(0, np.cumsum(256 * dims)).astype(np.int64)
+    return Ring(
+        first=np.append(0, np.cumsum(sizes)).astype(np.int32),
+        book_of_step=np.zeros(n_steps, np.int32) if shared else np.arange(n_steps, dtype=np.int32),
+        book_starts=starts,
+        levels=rng.integers(-127, 128, int(starts[-1])).astype(np.int8),
+        weights=rng.random(n_coded).astype(np.float32),
+        scales=rng.random(n_coded).astype(np.float32) * np.float32(rng.choice([1, 1000])),
+        squares=rng.random((n_steps, 256)) * float(rng.choice([0, 1, 1e9])),
+        constant=float(rng.random()),
+    )
+
+
+def make_codes(rng, scoring, kernel):
+    """Return random or constant bytes, codes, or codes with changed bytes."""
+    import numpy as np
+
+    n_codes = int(rng.choice([1, 2, 3, 20, 32, 33, 70]))
     kind = rng.integers(4)
     if kind == 0:
-        return rng.integers(0, 256, (n_codes, layout.code_bytes), dtype=np.uint8)
-    if kind == 1:
-        return np.full((n_codes, layout.code_bytes), rng.choice([0, 1, 127, 128, 255]), np.uint8)
-    if layout.name == "signs":
-        codes = rng.integers(0, 256, (n_codes, layout.code_bytes), dtype=np.uint8)
-    else:
-        projected = rng.standard_normal((n_codes, layout.n_pool)).astype(np.float32)
-        codes = kernel.pack_codes(layout, *kernel.select(projected, layout.n_bits)[:2])
+        return np.full((n_codes, scoring.code_bytes), rng.choice([0, 1, 127, 128, 255]), np.uint8)
+    codes = rng.integers(0, 256, (n_codes, scoring.code_bytes), dtype=np.uint8)
+    if kind > 1 and scoring.layout is not None:
+        projected = rng.standard_normal((n_codes, scoring.width)).astype(np.float32)
+        packed = kernel.pack_codes(scoring.layout, *kernel.select(projected, scoring.layout.n_bits)[:2])
+        codes[:, : packed.shape[1]] = packed
     for _ in range(int(rng.integers(1, 9)) * int(kind == 2)):
-        codes[rng.integers(n_codes), rng.integers(layout.code_bytes)] = rng.integers(256)
+        codes[rng.integers(n_codes), rng.integers(scoring.code_bytes)] = rng.integers(256)
     return codes
 
 
-def call(rng, kernel, layout, codes):
+def call(rng, kernel, scoring, rows):
     """Call one kernel on the codes and return its name."""
     import numpy as np
 
-    from topsign.kernels import CodeRange, RegionArrays, RegionCodes, VisitedCodes
+    from topsign.kernels import (
+        CodeBlocks,
+        CodeRange,
+        Panels,
+        Product,
+        RegionArrays,
+        RegionCodes,
+        RoundedQueries,
+        VisitedCodes,
+    )
 
-    n_queries = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260]))
-    queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
-    bits = kernel.pack_bits(queries)
-    alive = None if rng.integers(2) else np.packbits(rng.random(len(codes)) < 0.7, bitorder="little")
-    weights = None if rng.integers(2) else rng.random(len(codes), dtype=np.float32)
-    k = int(rng.integers(1, len(codes) + 3))
-    half, threads = len(codes) // 2, {"n_threads": int(rng.integers(1, 3))}
-    halves = [CodeRange(np.ascontiguousarray(part), row) for row, part in ((half, codes[:half]), (0, codes[half:]))]
-    ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, weights)]
-    order, cuts = rng.permutation(len(codes)).astype(np.int32), np.sort(rng.integers(0, len(codes) + 1, 2))
-    regions = RegionCodes(codes, order, np.array([0, *cuts, len(codes)], np.int32), 5, alive, weights)
+    n_queries, n_codes, width = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260])), len(rows), scoring.width
+    limit = min(2**15 - 1, (2**31 - 1) // (width * (127 if scoring.kind == "ring" else 1)))
+    values = rng.integers(-limit, limit + 1, (n_queries, width)).astype(np.int16)
+    if rng.integers(3) == 0:
+        values[:] = rng.choice([-limit, 0, limit])
+    numbers = rng.standard_normal((2, n_queries)).astype(np.float32)
+    queries = RoundedQueries(values, numbers[0] * np.float32(rng.choice([1, 1e-30, 1e30])), numbers[1])
+    codes = CodeBlocks.of(rows)
+    alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+    ids = None if rng.integers(2) else np.sort(rng.permutation(10 * n_codes)[:n_codes])
+    k, threads = int(rng.integers(1, n_codes + 3)), {"n_threads": int(rng.integers(1, 3))}
+    half = n_codes // 2
+    halves = [CodeRange(CodeBlocks.of(part), row) for row, part in ((half, rows[:half]), (0, rows[half:])) if len(part)]
+    ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, ids)]
+    order, cuts = rng.permutation(n_codes).astype(np.int32), np.sort(rng.integers(0, n_codes + 1, 2))
+    regions = RegionCodes(codes, order, np.array([0, *cuts, n_codes], np.int32), 5, alive, ids)
     chosen = [rng.permutation(3)[: rng.integers(4)].astype(np.int32) for _ in range(n_queries)]
     starts = np.append(0, np.cumsum([len(one) for one in chosen])).astype(np.int64)
     visits = VisitedCodes(RegionArrays([regions]), starts, np.concatenate(chosen))
+    bounds = (rng.standard_normal(n_queries) * rng.choice([0, 1, 1e9])).astype(np.float32)
+    signals = (rng.standard_normal((n_codes, width)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
     calls = {
-        "valid_codes": lambda: kernel.valid_codes(layout, codes),
-        "mismatches": lambda: kernel.mismatches(layout, codes, bits),
-        "score_sums": lambda: kernel.score_sums(layout, codes, queries),
-        "rank_mismatches": lambda: kernel.rank_mismatches(layout, ranges, bits, k, **threads),
-        "rank_scores": lambda: kernel.rank_scores(layout, ranges, queries, k, **threads),
-        "visit_mismatches": lambda: kernel.visit_mismatches(layout, visits, bits, k, **threads),
-        "visit_scores": lambda: kernel.visit_scores(layout, visits, queries, k, **threads),
-        "within_mismatches": lambda: kernel.within_mismatches(
-            layout, ranges, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **threads
-        ),
-        "within_scores": lambda: kernel.within_scores(
-            layout, ranges, queries, rng.standard_normal(n_queries).astype(np.float32), **threads
-        ),
+        "scores": lambda: kernel.scores(scoring, codes, queries, **threads),
+        "rank": lambda: kernel.rank(scoring, ranges, queries, k, **threads),
+        "within": lambda: kernel.within(scoring, ranges, queries, bounds, **threads),
+        "visit": lambda: kernel.visit(scoring, visits, queries, k, **threads),
+        "decode": lambda: kernel.decode(scoring, rows, **threads),
+        "round": lambda: kernel.round(signals, limit, **threads),
     }
-    if layout.name != "signs":
-        calls["unpack_codes"] = lambda: kernel.unpack_codes(layout, codes)
-        calls["decode_sets"] = lambda: kernel.decode_sets(codes, layout.n_bits, layout.n_pool)
+    if scoring.kind == "groups":
+        calls["encode_groups"] = lambda: kernel.encode_groups(signals, **threads)
+    if (layout := scoring.layout) is not None:
+        plain = np.ascontiguousarray(rows[:, : layout.code_bytes])
+        calls["valid_codes"] = lambda: kernel.valid_codes(layout, plain)
+        calls["unpack_codes"] = lambda: kernel.unpack_codes(layout, plain)
+        calls["decode_sets"] = lambda: kernel.decode_sets(plain, layout.n_bits, layout.n_pool)
+    if (ring := scoring.ring) is not None:
+        columns = rng.standard_normal((int(rng.integers(1, 70)), width)).astype(np.float32)
+        some = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
+        products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), some)]
+        calls["ring_encode"] = lambda: kernel.ring_encode(ring, signals, **threads)
+        calls["ring_norms"] = lambda: kernel.ring_norms(ring, rows, **threads)
+        calls["multiply"] = lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy(), **threads)
     name = str(rng.choice(list(calls)))
     calls[name]()
-    return name
-
-
-def call_trellis(rng, kernel):
-    """Call one trellis kernel with a random design on arbitrary bytes and return its name."""
-    import numpy as np
-
-    from topsign.families.trellis.design import design_trellis
-    from topsign.kernels import (
-        CellColumns,
-        CellPositions,
-        CellTables,
-        Panels,
-        Product,
-        QueriedCells,
-        RoundedCells,
-        RoundedQueries,
-        TrellisRange,
-        TrellisSignals,
-    )
-
-    window = int(rng.integers(4, 9))
-    n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
-    variances = np.ones(n_features) if rng.integers(2) else rng.random(n_features) ** rng.choice([1, 8]) + 1e-9
-    design = replace(design_trellis(variances, n_bits=n_bits, window=window), fine=bool(rng.integers(2)))
-    norms = bool(rng.integers(2))
-    middle = rng.standard_normal(design.n_coded) * rng.choice([0, 1, 100])
-    tables = design.tables(middle, float(rng.random()), -(-n_bits // 8) + 2 * norms)
-    n_codes, n_queries = int(rng.choice([1, 2, 7, 31, 70])), int(rng.choice([1, 2, 5, 9]))
-    codes = rng.integers(0, 256, (n_codes, tables.code_bytes), dtype=np.uint8)
-    if rng.integers(4) == 0:
-        codes[:] = rng.choice([0, 255])
-    signals = (rng.standard_normal((n_codes, design.n_coded)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
-    values = rng.integers(-127, 128, (n_queries, design.n_coded), dtype=np.int8)
-    digits = rng.integers(-32, 32, values.shape, dtype=np.int8) if design.fine else None
-    ones, zeros = np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32)
-    queries = RoundedQueries(values, ones, zeros, digits, design.fine_bits)
-    alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
-    positions = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
-    others = design_trellis(variances[::-1], n_bits=n_bits, window=window)  # a cell with other sizes
-    values = rng.integers(-127, 128, (n_queries, others.n_coded), dtype=np.int8)
-    other = others.tables(np.zeros(others.n_coded), 1.0, tables.code_bytes)
-    both = RoundedCells.of([queries, RoundedQueries(values, ones, zeros)])
-    cells = QueriedCells(CellTables((tables, other)), both, norms)
-    some = rng.permutation(n_codes)[: rng.integers(n_codes + 1)]
-    owned = np.split(some, [int(rng.integers(len(some) + 1))])
-    parts = CellPositions(np.concatenate([np.sort(one) for one in owned]), np.cumsum([0, *map(len, owned)]))
-    one, more = TrellisRange(codes, 3, alive), TrellisRange(codes, 100, alive, parts, np.arange(n_codes))
-    ranges, threads = [one, more][: rng.integers(1, 3)], {"n_threads": int(rng.integers(1, 3))}
-    columns = rng.standard_normal((int(rng.integers(1, 70)), design.n_coded)).astype(np.float32)
-    products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), positions)]
-    sizes = np.array([design.n_coded]), np.array([tables.fine_bits])
-    read = CellColumns(np.arange(design.n_coded), rng.random(design.n_coded), *sizes)
-    calls = {
-        "trellis_round": lambda: kernel.trellis_round(signals, read, np.zeros((1, n_codes), np.float32), **threads),
-        "trellis_encode": lambda: kernel.trellis_encode([TrellisSignals(tables, signals)], **threads),
-        "multiply": lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy(), **threads),
-        "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
-        "trellis_weights": lambda: kernel.trellis_weights(tables, codes, **threads),
-        "trellis_sums": lambda: kernel.trellis_sums(tables, codes, queries, **threads),
-        "rank_trellis": lambda: kernel.rank_trellis(cells, ranges, int(rng.integers(1, n_codes + 3)), **threads),
-        "within_trellis": lambda: kernel.within_trellis(
-            cells, ranges, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
-        ),
-    }
-    name = str(rng.choice(list(calls)))
-    calls[name]()
-    return name
+    return f"{scoring.kind} {name}"
 
 
 def load_message(rng, codes):
@@ -197,34 +194,26 @@ def fuzz(core, cases, seed, large=False):
 
     import topsign as ts
     from topsign.families.adaptive import AdaptiveRecipe
-    from topsign.kernels import Layout, library
+    from topsign.kernels import library
 
     library.library_file = lambda: Path(core)
     rng = np.random.default_rng(seed)
-    sizes = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
-    sizes += [(20, 20_000), (300, 70_000), (200, 200), (700, 33_000), (9000, 40_000)]
-    if large:
-        sizes = [(9000, 40_000), (700, 33_000)]
     counts = {}
     for _ in range(cases):
-        n_bits, n_pool = sizes[min(rng.integers(len(sizes)), rng.integers(len(sizes)))]
-        name = str(rng.choice(["fast", "compact", "signs"]))
-        layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
         path = str(rng.choice(ts.kernels.available()))
         with ts.kernels.use(path) as kernel:
-            if rng.random() < 0.2:
-                called = call_trellis(rng, kernel)
-            elif rng.random() < 0.02:
+            if rng.random() < 0.02:
+                n_bits, n_pool = SIZES[rng.integers(len(SIZES))]
                 locations = np.sort(rng.choice(n_pool, n_bits, replace=False))[np.newaxis]
-                sizes_of_recipe = {"n_features": n_pool, "n_bits": n_bits, "n_pool": n_pool}
-                recipe = AdaptiveRecipe.make(**sizes_of_recipe, norms=False, random_state=0)
+                recipe = AdaptiveRecipe.make(n_features=max(2, n_pool), n_bits=n_bits, n_pool=n_pool, random_state=0)
                 codes = ts.AdaptiveCodes.from_locations(locations, np.ones_like(locations), recipe=recipe)
                 called = load_message(rng, codes)
             else:
-                called = call(rng, kernel, layout, make_codes(rng, layout, kernel))
+                scoring = make_scoring(rng, large=large)
+                called = call(rng, kernel, scoring, make_codes(rng, scoring, kernel))
         counts[path, called] = counts.get((path, called), 0) + 1
     for (path, called), count in sorted(counts.items()):
-        print(f"{path:10s} {called:20s} {count}")
+        print(f"{path:10s} {called:24s} {count}")
     print(f"{cases} cases, none outside its arrays")
 
 
@@ -233,7 +222,7 @@ def main():
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--doors", type=int, default=0, help="cases of attack.py")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--large", action="store_true", help="only pools that are scanned tile by tile")
+    parser.add_argument("--large", action="store_true", help="only large codes")
     parser.add_argument("--core", help="the sanitized core; set by the outer process")
     options = parser.parse_args()
     if options.core:

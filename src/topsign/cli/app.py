@@ -58,13 +58,10 @@ errors = DataConsole(stderr=True)
 FLAGS = {
     "n_bits": "--bits",
     "n_bytes": "--bytes",
-    "n_local": "--local",
     "n_pool": "--pool",
     "projection": "--projection",
     "basis": "--projection",
     "metric": "--metric",
-    "layout": "--layout",
-    "norms": "--norms",
     "center": "--center",
     "random_state": "--seed",
     "originals": "--originals",

@@ -60,9 +60,9 @@ def build(
 
     [bold]Examples[/]
 
-    topsign build signals.npy -o cameras.topsign --bits 512
+    topsign build signals.npy -o cameras.topsign --family grouped --bytes 512
 
-    topsign build sentences.npy -o sentences.topsign --bits 96 --center --calibrate
+    topsign build sentences.npy -o sentences.topsign --family grouped --bytes 48 --center --calibrate
 
     topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48 --originals float16
 
@@ -70,7 +70,7 @@ def build(
 
     topsign build folder-of-files/ -o cameras.topsign --resume
 
-    topsign build signals.parquet --array embedding -o cameras.topsign --family sign --pool 4096
+    topsign build signals.parquet --array embedding -o cameras.topsign --family sign --bytes 512
 
     topsign build docs.parquet --id-column doc_id --vector-column embedding --metadata-columns title,year -o d.topsign
     """

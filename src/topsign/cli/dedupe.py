@@ -20,7 +20,6 @@ from .options import (
     CodeOptions,
     Family,
     IdColumn,
-    Local,
     Pool,
     Seed,
     SignalPath,
@@ -77,7 +76,6 @@ def dedupe(
     family: Family = None,
     bits: Bits = None,
     n_bytes: Bytes = None,
-    n_local: Local = None,
     pool: Pool = None,
     seed: Seed = None,
     array: ArrayName = None,
@@ -100,7 +98,7 @@ def dedupe(
     topsign dedupe cameras.topsign -o groups.json
     """
     options.check()
-    codes = CodeOptions(family=family, bits=bits, n_bytes=n_bytes, n_local=n_local, pool=pool, seed=seed)
+    codes = CodeOptions(family=family, bits=bits, n_bytes=n_bytes, pool=pool, seed=seed)
     if signals.endswith(".topsign"):
         if codes != CodeOptions() or array is not None or id_column is not None:
             raise fail(

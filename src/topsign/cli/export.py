@@ -41,13 +41,13 @@ def export(
 ) -> None:
     """Export codes for other programs, with their ids and their recipe.
 
-    Forms: codes (packed bytes) and dense (reconstructed signals) for every family; bits for adaptive and sign codes,
-    that is, one-hot codes of 2 * pool bits per entry, little-endian, or the signs themselves if all are kept; sparse
-    for adaptive codes.
+    Forms: codes (packed bytes) and dense (reconstructed signals) for every family; bits for grouped, adaptive and sign
+    codes, that is, one-hot codes of 2 * pool bits per entry, little-endian, or the signs themselves if all are kept;
+    sparse for grouped and adaptive codes.
 
-    File formats: .npz has one array named after the form and one per additional column; its sparse form is readable by
-    scipy.sparse.load_npz. .parquet also holds metadata and the recipe, and topsign can read it back. .csv holds bits as
-    text, or sparse in pgvector's sparsevec syntax, for COPY and read_csv, without the recipe.
+    File formats: .npz has one array named after the form; its sparse form is readable by scipy.sparse.load_npz.
+    .parquet also holds metadata and the recipe, and topsign can read it back. .csv holds bits as text, or sparse in
+    pgvector's sparsevec syntax, for COPY and read_csv, without the recipe.
 
     [bold]Examples[/]
 
@@ -100,17 +100,17 @@ def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
     values: dict[str, Any] = {"ids": ids.astype(str) if texts else ids, "recipe": json.dumps(recipe.to_json())}
     arrays: dict[str, Callable[[Any], Array]]
     if form == "sparse":  # the layout of scipy.sparse.save_npz
-        n_bits = recipe.n_bits
+        n_kept = recipe.n_kept
         values |= {"shape": [len(ids), recipe.n_pool], "format": b"csr", "_is_array": True}
-        values["indptr"] = np.arange(0, (len(ids) + 1) * n_bits, n_bits, dtype="<i8")
+        values["indptr"] = np.arange(0, (len(ids) + 1) * n_kept, n_kept, dtype="<i8")
         arrays = {
             "data": lambda codes: codes.signs.astype("<f4").ravel(),
             "indices": lambda codes: codes.locations.astype("<i8").ravel(),
         }
     else:
-        name = "vectors" if form == "dense" else form
-        arrays = {name: lambda codes: next(iter(codes.to_form(form).values()))}
-        arrays |= {name: partial(_column, name) for name in recipe.column_names}
+        first, *others = Codes.empty(recipe).to_form(form)
+        arrays = {name: partial(_column, form, name) for name in others}
+        arrays |= {"vectors" if form == "dense" else form: partial(_column, form, first)}
     with zipfile.ZipFile(file, "w") as members, progress_bar() as progress:
         for name, value in values.items():
             with members.open(f"{name}.npy", "w") as target:
@@ -134,5 +134,5 @@ def _parts(index: Index, ids: Array) -> Iterator[tuple[Array, Codes]]:
         yield part, index.get(part).codes
 
 
-def _column(name: str, codes: Codes) -> Array:
-    return codes.columns[name]
+def _column(form: str, name: str, codes: Codes) -> Array:
+    return codes.to_form(form)[name]

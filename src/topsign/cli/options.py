@@ -15,7 +15,6 @@ import typer
 from .._arrays import Array
 from ..families import METRICS, SCORINGS
 from ..index import CONSTRUCTORS, Index, open_index
-from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..signals import SUFFIXES, FilesRows, SignalFile, TableColumns
 from .app import FLAGS, exit_on_error, fail
@@ -57,20 +56,22 @@ Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another wr
 Family = Annotated[
     str | None, typer.Option("--family", help=f"Family of codes: {', '.join(CONSTRUCTORS)}. (default: {FAMILY})")
 ]
-Bits = Annotated[int | None, typer.Option(help="Projections kept per signal. (default: an eighth of the pool)")]
-Bytes = Annotated[int | None, typer.Option("--bytes", help="Bytes per code; instead of --bits.")]
-Local = Annotated[
-    int | None, typer.Option("--local", help="Trellis codes: number of cells with their own axes, e.g. 16.")
+Bytes = Annotated[
+    int | None,
+    typer.Option(
+        "--bytes",
+        help="Bytes per code of all families except adaptive. (default: a 16th of the signal's length for grouped "
+        "codes, an eighth for sign codes)",
+    ),
 ]
-Pool = Annotated[int | None, typer.Option(help="Projections computed. (default: the signal's length)")]
+Bits = Annotated[
+    int | None, typer.Option(help="Adaptive codes: projections kept per signal. (default: an eighth of the pool)")
+]
+Pool = Annotated[int | None, typer.Option(help="Adaptive codes: projections computed. (default: the signal's length)")]
 ProjectionKind = Annotated[
     str | None, typer.Option(help=f"{', '.join(KINDS)}; for trellis codes: hadamard or principal (default).")
 ]
 Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}. (default: correlation)")]
-LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}. (default: compact)")]
-Norms = Annotated[
-    bool | None, typer.Option("--norms/--no-norms", help="Keep norms. (default: norms; no norms for trellis codes)")
-]
 Center = Annotated[
     bool | None,
     typer.Option(
@@ -147,26 +148,18 @@ class CodeOptions:
     """Options that determine how signals are encoded."""
 
     family: Family = None
-    bits: Bits = None
     n_bytes: Bytes = None
-    n_local: Local = None
+    bits: Bits = None
     pool: Pool = None
     projection: ProjectionKind = None
     metric: Metric = None
-    layout: LayoutName = None
-    norms: Norms = None
     center: Center = None
     seed: Seed = None
 
     def given(self) -> dict[str, Any]:
         """Return the given options, except the family, as arguments of an index constructor."""
-        values: dict[str, Any] = {
-            "n_bits": self.bits,
-            "n_bytes": self.n_bytes,
-            "n_local": self.n_local,
-            "n_pool": self.pool,
-        }
-        values |= {"projection": self.projection, "metric": self.metric, "layout": self.layout, "norms": self.norms}
+        values: dict[str, Any] = {"n_bytes": self.n_bytes, "n_bits": self.bits, "n_pool": self.pool}
+        values |= {"projection": self.projection, "metric": self.metric}
         values |= {"center": self.center, "random_state": self.seed}
         return {name: value for name, value in values.items() if value is not None}
 

@@ -13,10 +13,21 @@ from rich.table import Table
 
 from .._files import parse_json
 from ..errors import install
-from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, SearchCosts, TargetError, TrellisPlan, plan_cluster
+from ..theory import (
+    PLANNED_FAMILIES,
+    PROJECTIONS,
+    GroupedPlan,
+    Plan,
+    SearchCosts,
+    TargetError,
+    TrellisPlan,
+    plan_cluster,
+)
 from ..theory import plan as make_plan
 from .app import app, console, fail, in_options
 from .output import named_values
+
+AnyPlan = Plan | GroupedPlan | TrellisPlan
 
 COSTS_BYTES = 2**16  # maximum size of a file with constants
 
@@ -41,7 +52,7 @@ def plan(
         typer.Option(help="With --recall: JSON file with constants of the cost model, by name.", show_default=False),
     ] = None,
     family: Annotated[
-        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: compare both)")
+        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: compare all)")
     ] = None,
     projection: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(PROJECTIONS)}.")] = "hadamard",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -57,7 +68,7 @@ def plan(
 
     topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --features 8192 --json
 
-    topsign plan --correlation 0.1 --detection 0.9 --false-alarm 1e-3 --features 8192 --family trellis
+    topsign plan --correlation 0.1 --detection 0.9 --false-alarm 1e-3 --features 8192 --family grouped
 
     topsign plan --entries 1e9 --recall 0.95 --queries-per-second 1000
     """
@@ -77,7 +88,7 @@ def plan(
         "n_features": features,
         "n_entries": int(entries),
     }
-    plans: dict[str, Plan | TrellisPlan | None] = {}
+    plans: dict[str, AnyPlan | None] = {}
     reasons: dict[str, str] = {}
     try:
         for name in PLANNED_FAMILIES if family is None else (family,):
@@ -91,16 +102,21 @@ def plan(
     if not reached:
         raise fail("\n".join(missed), code=1)
     if plot is not None:
-        if not isinstance(reached[0], Plan):
-            raise fail("\n".join(["--plot supports only adaptive codes; omit it for trellis codes", *missed]), code=1)
-        draw_plan(reached[0], plot)
+        drawn = plans.get(Plan.family)
+        if not isinstance(drawn, Plan):
+            raise fail("\n".join(["--plot supports only adaptive codes; omit it for other codes", *missed]), code=1)
+        draw_plan(drawn, plot)
     if as_json:
         shown = {name: one.as_dict() if one is not None else {"missed": reasons[name]} for name, one in plans.items()}
         print(json.dumps(shown, indent=2))
         return
-    show_plan(reached[0], only=missed != [] and plans[next(iter(plans))] is None)
+    show_plan(reached[0], only=len(reached) == 1 and missed != [])
     for other in reached[1:]:
-        show_other(reached[0], other)
+        rule = "" if other.threshold is None else f" and a threshold of {other.threshold:.5f}"
+        console.print(f"\n{other.family} codes reach it with {other.bytes_per_entry:,} bytes per entry{rule}")
+    if len(reached) > 1:
+        smallest = min(reached, key=lambda one: one.bytes_per_entry)
+        console.print(f"\nthe smallest are {smallest.family} codes")
     for line in missed:
         console.print(f"\n{line}")
     if plot is not None:
@@ -172,7 +188,7 @@ def _reached(**target: Any) -> tuple[Any, str]:
         return None, in_options(str(error))
 
 
-def show_plan(found: Plan | TrellisPlan, *, only: bool = False) -> None:
+def show_plan(found: AnyPlan, *, only: bool = False) -> None:
     """Print the plan as a table, then its assumptions; ``only`` means that no other family reaches the target."""
     title = f"plan: only {found.family} codes reach it" if only else "plan"
     show_assuming(named_values(dict(found.lines()), title=title), found.assumptions)
@@ -184,16 +200,6 @@ def show_assuming(table: Table, assumptions: Iterable[str]) -> None:
     console.print("\nassuming")
     for line in assumptions:
         console.print(f"  - {line}")
-
-
-def show_other(found: Plan | TrellisPlan, other: Plan | TrellisPlan) -> None:
-    """Print the size of another family's code for the same target, and which is smaller."""
-    smaller = other if other.bytes_per_entry < found.bytes_per_entry else found
-    rule = "" if other.threshold is None else f"threshold {other.threshold:.5f}, "
-    console.print(
-        f"\n{other.family} codes reach it with {other.bytes_per_entry:,} bytes per entry ({rule}encoded "
-        f"more slowly); the smaller family is {smaller.family}",
-    )
 
 
 def draw_plan(found: Plan, path: Path) -> None:

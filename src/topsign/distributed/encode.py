@@ -21,8 +21,7 @@ from .._checks import check_choice, check_count
 from .._files import Record
 from ..encoders import Encoder
 from ..errors import StorageError
-from ..families import Recipe
-from ..families.base import check_metric
+from ..families import METRICS, Recipe
 from ..index import Index
 from ..index.deferred import DeferredIndex
 from ..index.regional import Regional
@@ -180,7 +179,7 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: So
     if isinstance(encoder, Index):
         raise ValueError(f"this index has metric={recipe.metric!r}, got metric={metric!r}; leave metric=None")
     changed: Any = recipe
-    made: Recipe = replace(changed, metric=check_metric(metric, recipe.norms))
+    made: Recipe = replace(changed, metric=check_choice(metric, "metric", METRICS))
     return made
 
 

@@ -19,7 +19,7 @@ from ..index.entry_set import LocalEntries, Reduced
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import Ids, as_texts, check_asked, check_found
 from ..search import EqualCodes, Hits, PairLimit, RangeLimit, RegionOrder, RegionVisits, Scan, compare_entries
-from ..store import Arrays, Note, Segment, Snapshot, merge_segments
+from ..store import Note, Segment, Snapshot, merge_segments, take_positions
 from ..store.manifest import SegmentRecord
 from ..store.texts import parse_notes
 from .ask import ask
@@ -106,11 +106,10 @@ class ClusterEntries:
     # Searching
 
     def nearest(self, scan: Scan, k: int) -> Hits:
-        parts = self._scan("nearest", scan, k)
-        return Hits.merge(parts, descending=scan.comparison.descending, k=k)
+        return Hits.merge(self._scan("nearest", scan, k), k=k)
 
     def within(self, scan: Scan, limit: RangeLimit) -> Hits:
-        return Hits.merge(self._scan("within", scan, limit), descending=scan.comparison.descending)
+        return Hits.merge(self._scan("within", scan, limit))
 
     def _scan(self, method: str, scan: Scan, *arguments: Any) -> list[Hits]:
         """Run a method of a scan on all workers, with the considered entries they hold; return the results."""
@@ -128,8 +127,7 @@ class ClusterEntries:
         return self.derived[order]
 
     def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
-        parts = self._scan("visit", scan, visits, k)
-        return Hits.merge(parts, descending=scan.comparison.descending, k=k)
+        return Hits.merge(self._scan("visit", scan, visits, k), k=k)
 
     def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
         internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
@@ -145,12 +143,12 @@ class ClusterEntries:
         """Return entries with equal codes; workers compare their codes without transferring them."""
         if limit.k is not None:
             return EqualCodes.none()
-        return EqualCodes.joined(self._ask(_find_equal_codes, send(self.client, limit)))
+        return EqualCodes.joined(self._ask(EqualCodes.find))
 
     def compared(
         self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
     ) -> Iterator[tuple[int, Reduced]]:
-        on_worker = reduce if limit.k is None else partial(Hits.merge, descending=True, k=limit.k)
+        on_worker = reduce if limit.k is None else partial(Hits.merge, k=limit.k)
         task = partial(_compare, sent_threads(n_threads))
         sent, left_out = send(self.client, (limit, equal, on_worker)), send(self.client, equal)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
@@ -158,9 +156,9 @@ class ClusterEntries:
             parts = ask(self.client, self.placement, partial(_cut, rows), left_out, names=names)
             block = [segment for part in parts for segment in part]
             if block:
-                found = self._ask(task, self.sent, sent, send(self.client, block))
+                found = self._ask(task, sent, send(self.client, block))
                 if limit.k is not None:  # the k best on all workers
-                    found = [reduce([Hits.merge(found, descending=True, k=limit.k)])]
+                    found = [reduce([Hits.merge(found, k=limit.k)])]
                 yield sum(map(len, block)), found[0]
                 yield from ((0, one) for one in found[1:])
 
@@ -318,20 +316,15 @@ def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) ->
     return here, *originals.compare_entries(ids[here], rows[here], own, queries)
 
 
-def _find_equal_codes(snapshot: Snapshot, limit: PairLimit) -> EqualCodes:
-    return EqualCodes.find(limit.pairing, snapshot)
-
-
 def _compare(
     n_threads: int,
     snapshot: Snapshot,
-    recipe: Recipe,
     wanted: tuple[PairLimit, EqualCodes, Callable[[Iterable[Hits]], Reduced]],
     block: list[Segment],
 ) -> Reduced:
     """Compare a block with the entries held here; return the reduced pairs."""
     (limit, equal, reduce), threads = wanted, worker_threads(n_threads)
-    compared = compare_entries(recipe, Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal, threads)
+    compared = compare_entries(Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal, threads)
     return reduce(hits for _, hits in compared)
 
 
@@ -374,20 +367,14 @@ def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[S
     found = []
     for segment in segments:
         name = segment.columns.record.file.name  # type: ignore[attr-defined]
-        found.append(_at(segment, wanted[name]))
+        found.append(take_positions(segment, wanted[name]))
     return found
 
 
 def _cut(rows: slice, segments: list[Segment], equal: EqualCodes) -> list[Segment]:
-    """Return ids, codes and columns of live entries among some rows of each segment; of equal codes only the first."""
+    """Return ids and codes of live entries among some rows of each segment; of equal codes only the first."""
     found = []
     for segment in equal.left_out(Snapshot(tuple(segments))).segments:
         positions = np.flatnonzero(segment.living[rows]) + rows.start
-        found += [_at(segment, positions)] if positions.size else []
+        found += [take_positions(segment, positions)] if positions.size else []
     return found
-
-
-def _at(segment: Segment, positions: Int64) -> Segment:
-    columns = segment.columns
-    values = {name: columns.column(name)[positions] for name in columns.column_names}
-    return Segment(Arrays(columns.ids[positions], columns.codes[positions], values))

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import Array, Float32, Int64
+from .._arrays import Array, Bytes, Float32, Int64
 from .._checks import as_signals, check_metadata
 from .._rows import Rows, take_rows
 from ..encoding import encode
 from ..errors import StorageError
-from ..families import Encoded, Recipe
+from ..families import Recipe
 from ..index.addition import keep_originals
 from ..index.ids import check_new_ids
 from ..search import Regions, SampleDraw, sampled_rows
@@ -176,7 +176,6 @@ class _SegmentArrays:
         self._first_id, self._below, self._samples = plan.first_id, below, list[Sample]()
         self._assigned: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
         self._codes = np.empty((n_entries, recipe.code_bytes), np.uint8)
-        self._values = {name: np.empty(n_entries, np.float32) for name in recipe.column_names}
         self._ids: list[Any] = []
         self._texts: list[bytes] = []
 
@@ -187,22 +186,20 @@ class _SegmentArrays:
         for start in range(part.start, part.stop, ENCODED_ROWS):
             rows = slice(start, min(start + ENCODED_ROWS, part.stop))
             # One thread, because other threads encode other segments.
-            made = encode(self._recipe, signals, part=rows, n_threads=1, observe=drawn.observe)
+            codes = encode(self._recipe, signals, part=rows, n_threads=1, observe=drawn.observe)
             filled = slice(self._filled, self._filled + rows.stop - rows.start)
-            self._codes[filled] = made.codes
-            for name, values in self._values.items():
-                values[filled] = made.columns[name]
-            for name, column in self._extra_columns(signals, rows, made).items():
+            self._codes[filled] = codes
+            for name, column in self._extra_columns(signals, rows, codes).items():
                 self._extras.setdefault(name, []).append(column)
             self._filled = filled.stop
         self._samples.append(drawn.chosen(ids))
 
-    def _extra_columns(self, signals: Any, rows: slice, made: Encoded) -> dict[str, Array]:
+    def _extra_columns(self, signals: Any, rows: slice, codes: Bytes) -> dict[str, Array]:
         """Return the extra columns of encoded signals."""
         kind, regions = self._coding.originals, self._coding.regions
         found = {} if kind is None else keep_originals(signals, rows, kind, n_threads=1)
         if regions is not None:
-            found["regions"] = regions.assign_codes(self._recipe, made.codes, made.columns)
+            found["regions"] = regions.assign_codes(self._recipe, codes)
         return found
 
     def sample(self) -> Sample:
@@ -225,7 +222,7 @@ class _SegmentArrays:
             text_ids, ids = (given, ids) if isinstance(given, list) else (None, np.asarray(given))
         texts = self._texts if any(self._texts) else None
         extras = {name: np.concatenate(parts) for name, parts in self._extras.items()}
-        made = make_segments(ids, self._codes, self._values, texts, text_ids, extras)
+        made = make_segments(ids, self._codes, texts, text_ids, extras)
         found: Any = (made[0] if len(made) == 1 else merge_segments(made)).columns
         columns: Arrays = found
         return columns

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._checks import check_count
-from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
+from ..index import AdaptiveIndex, GroupedIndex, Index, SignIndex, TrellisIndex
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
 """Default sizes of adaptive codes, as fractions of the number of features."""
 
+GROUPED_SHARES = (1 / 32, 1 / 16)
+"""Bytes of grouped codes as fractions of the number of features: a quarter and half a bit per feature."""
+
 TRELLIS_SHARES = (1 / 16, 1 / 8, 1 / 4)
 """Bytes of trellis codes as fractions of the number of features: half a bit, one bit and two bits per feature."""
 
-N_LOCAL = 16
-"""Number of cells of trellis codes with local axes."""
+MAX_TRELLIS_FEATURES = 2048
+"""Above this size, trellis codes are omitted, because building them takes longer than all the rest."""
 
-MAX_TRELLIS_FEATURES, MAX_LOCAL_FEATURES = 2048, 1024
-"""Above these sizes, trellis codes and local axes are omitted, because building them takes longer than all the rest."""
-
-FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "n_local": "--local", "basis": "--projection", "metric": "--metric"}
-SWITCHES = {"center": "--center", "norms": "--norms"}
+FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "basis": "--projection", "metric": "--metric"}
+SWITCHES = {"center": "--center"}
 """Options of ``topsign build`` for the parameters of the constructors."""
 
 
@@ -61,7 +61,8 @@ def configurations(
 ) -> tuple[list[Configuration], list[str]]:
     """Return the configurations to measure, and notes on those that are omitted.
 
-    For the metric "cosine", adaptive and sign codes are measured with and without centring if the signals have a mean.
+    For the metric "cosine", all codes except trellis codes are measured with and without centring if the signals have
+    a mean.
     """
     centred = {"cosine": (False, True) if has_mean else (False,), "centred cosine": (True,)}.get(metric, (False,))
     inner: dict[str, Any] = {"metric": "inner_product"} if metric == "inner_product" else {}
@@ -73,36 +74,24 @@ def configurations(
             Configuration(AdaptiveIndex, "adaptive", f"adaptive, {size} bits{words}", {"n_bits": size} | shared, True)
             for size in _sizes(n_bits, n_features)
         ]
-        found.append(Configuration(SignIndex, "sign", f"sign, {n_features} bits{words}", shared, True))
+        grouped = sorted({max(1, int(n_features * share)) for share in GROUPED_SHARES})
+        found += [
+            Configuration(GroupedIndex, "grouped", f"grouped, {size} bytes{words}", {"n_bytes": size} | shared, True)
+            for size in grouped
+        ]
+        size = -(-n_features // 8)
+        found.append(Configuration(SignIndex, "sign", f"sign, {size} bytes{words}", {"n_bytes": size} | shared, True))
     enough = n_entries >= max(200, n_features // 8)  # to learn axes from
     if not (32 <= n_features <= MAX_TRELLIS_FEATURES and enough):
         return found, [
             f"trellis codes were omitted, because with {n_features:,} features and {n_entries:,} entries they have too "
             "few entries or take longer to build than all other codes"
         ]
-    norms: dict[str, Any] = {"norms": True} if inner else {}
     sizes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
-    found += [_trellis(size, "learned axes", inner | norms) for size in sizes]
-    notes = []
-    if n_features <= MAX_LOCAL_FEATURES and n_entries >= least_local(n_features):
-        # Local axes improve the smallest codes the most.
-        found.append(_trellis(sizes[0], f"axes of {N_LOCAL} cells", {"n_local": N_LOCAL} | inner | norms))
-    else:
-        notes.append(
-            f"local axes of trellis codes were omitted: {N_LOCAL} cells need at least {least_local(n_features):,} "
-            f"entries and at most {MAX_LOCAL_FEATURES:,} features, got {n_entries:,} and {n_features:,}"
-        )
-    random = {"basis": "hadamard", "center": False} | inner | norms
+    found += [_trellis(size, "learned axes", inner) for size in sizes]
+    random = {"basis": "hadamard", "center": False} | inner
     found.append(_trellis(sizes[1], "random axes", random, has_null=True))
-    return found, notes
-
-
-def least_local(n_features: int) -> int:
-    """Return the minimum number of entries for learning local axes; with fewer the axes overfit.
-
-    With 2,000 entries of 64 features, recall among held-out entries was up to 6 points lower than among these.
-    """
-    return N_LOCAL * 4 * n_features
+    return found, []
 
 
 def _sizes(n_bits: Sequence[int] | None, n_features: int) -> list[int]:

@@ -37,7 +37,7 @@ REGION_MARGINS = (0.2, 0.6)
 
 N_NULL_ENTRIES = 1000
 MEAN_SHARE = 0.02
-"""Fraction of the energy in the mean from which adaptive and sign codes are also measured with centring."""
+"""Fraction of the energy in the mean from which all codes except trellis codes are also measured with centring."""
 
 Progress = Callable[[str, float], None]
 """Progress callback; its arguments are the current step and the completed fraction."""

@@ -35,7 +35,7 @@ class Option:
 
     configuration: Configuration
     factor: int | None  # rescored candidates per neighbour; None without rescoring
-    bytes_per_entry: float  # resident: code, norm, scale and id, plus the shared data divided by the number of entries
+    bytes_per_entry: float  # resident: code and id, plus the shared data divided by the number of entries
     measured: Recall  # recall@10 among the entries of the sample
     expected: Recall  # recall@10 among all signals, extrapolated if the sample is smaller
     milliseconds: float  # per query in a batch on all threads, among the entries of the sample

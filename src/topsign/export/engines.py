@@ -2,10 +2,10 @@
 
 They rest on two exact identities:
 
-- one-hot codes (:meth:`topsign.AdaptiveCodes.to_bits`) have the Hamming distance ``n_pool - n_bits + 2 * mismatches``
-  from a query's bits. Codes that keep the whole pool, such as sign codes, need no one-hot encoding, because the Hamming
-  distance of their signs is already ``mismatches``;
-- rows of +-1 (:meth:`topsign.AdaptiveCodes.to_sparse`) have the dot product ``n_bits - 2 * mismatches`` with a
+- one-hot codes (``to_bits`` of grouped and adaptive codes) have the Hamming distance
+  ``n_pool - n_kept + 2 * mismatches`` from a query's bits. Codes that keep the whole pool, such as sign codes, need no
+  one-hot encoding, because the Hamming distance of their signs is already ``mismatches``;
+- rows of +-1 (``to_sparse`` of grouped and adaptive codes) have the dot product ``n_kept - 2 * mismatches`` with a
   query's signs.
 
 This module imports no engine's package. Results are exact if the engine compares every entry; an approximate index
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Float32, Float64, Int64
-from .._checks import check_count, check_pool, import_pyarrow
+from .._checks import check_count, import_pyarrow
 from ..codes import Codes, as_projected, query_bits
 from ..families import Recipe
 from ..index import Index
@@ -38,25 +38,25 @@ MAX_SPARSEVEC = 16_000
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter(ABC):
-    """Adapter between codes of ``n_bits`` out of ``n_pool`` and the data types of one engine."""
+    """Adapter between codes that keep ``n_kept`` of ``n_pool`` projections and the data types of one engine."""
 
     form: ClassVar[str]
     """Form of the codes that the engine compares, one of :attr:`topsign.Codes.forms`."""
 
-    n_bits: int
+    n_kept: int
     n_pool: int
     space: str | None = field(default=None, compare=False, repr=False)
     """Space of the codes if known; entries and queries must then share it."""
 
     def __post_init__(self) -> None:
-        check_pool(self.n_bits, self.n_pool)
+        check_count(self.n_kept, "n_kept", maximum=check_count(self.n_pool, "n_pool"))
 
     @classmethod
     def of(cls, source: Codes | Index) -> Self:
         """Return the adapter for these codes or this index; raise ValueError if the family lacks the required form."""
         recipe: Any = source.recipe
         cls._check_form(recipe)
-        return cls(n_bits=recipe.n_bits, n_pool=recipe.n_pool, space=recipe.space)
+        return cls(n_kept=recipe.n_kept, n_pool=recipe.n_pool, space=recipe.space)
 
     @classmethod
     def _check_form(cls, recipe: Recipe) -> None:
@@ -71,10 +71,10 @@ class Adapter(ABC):
         """Convert codes to the engine's data type, one element or row per code."""
         recipe: Any = codes.recipe
         self._check_form(recipe)
-        if (recipe.n_bits, recipe.n_pool) != (self.n_bits, self.n_pool):
+        if (recipe.n_kept, recipe.n_pool) != (self.n_kept, self.n_pool):
             raise ValueError(
-                f"codes of n_bits={recipe.n_bits}, n_pool={recipe.n_pool} do not fit an engine made for "
-                f"n_bits={self.n_bits}, n_pool={self.n_pool}; make it with of(codes)"
+                f"codes of n_kept={recipe.n_kept}, n_pool={recipe.n_pool} do not fit an engine made for "
+                f"n_kept={self.n_kept}, n_pool={self.n_pool}; make it with of(codes)"
             )
         if self.space is not None and recipe.space != self.space:
             raise ValueError(
@@ -93,10 +93,10 @@ class Adapter(ABC):
     def mismatches(self, answer: npt.ArrayLike) -> Int64:
         """Convert the engine's distances or scores, of any shape, to mismatches; raise ValueError if impossible."""
         mismatches = self._halves(np.asarray(answer, np.float64))
-        wrong = ~((mismatches >= 0) & (mismatches <= self.n_bits) & (mismatches == np.rint(mismatches)))
+        wrong = ~((mismatches >= 0) & (mismatches <= self.n_kept) & (mismatches == np.rint(mismatches)))
         if wrong.any():
             raise ValueError(
-                f"an answer stands for {mismatches[wrong].flat[0]:g} mismatches out of {self.n_bits}, which cannot be; "
+                f"an answer stands for {mismatches[wrong].flat[0]:g} mismatches out of {self.n_kept}, which cannot be; "
                 "were entries and queries made by the same adapter, compared by the measure it names, and no more "
                 "asked for than there are?"
             )
@@ -121,7 +121,7 @@ class _Hamming(Adapter):
     @property
     def is_one_hot(self) -> bool:
         """Whether each location has two bits, one per sign; not needed if all locations are kept."""
-        return self.n_bits < self.n_pool
+        return self.n_kept < self.n_pool
 
     @property
     def n_engine_bits(self) -> int:
@@ -129,7 +129,7 @@ class _Hamming(Adapter):
         return 2 * self.n_pool if self.is_one_hot else self.n_pool
 
     def _halves(self, answer: Float64) -> Float64:
-        return (answer - (self.n_pool - self.n_bits)) / 2 if self.is_one_hot else answer
+        return (answer - (self.n_pool - self.n_kept)) / 2 if self.is_one_hot else answer
 
     def _entry_bits(self, codes: Any) -> Bytes:
         return codes.to_bits() if self.is_one_hot else np.packbits(codes.signs > 0, axis=1, bitorder="little")
@@ -206,7 +206,7 @@ class _Signs(Adapter):
     form = "sparse"
 
     def _halves(self, answer: Float64) -> Float64:
-        return (self.n_bits - answer) / 2
+        return (self.n_kept - answer) / 2
 
 
 class ScipySparse(_Signs):

@@ -1,14 +1,16 @@
 """Codes as Arrow tables and Parquet files, with the recipe in the schema's metadata.
 
-Each row is an entry: ``id`` (int64 or string); the code in one of the forms of its family; the additional columns of
-the recipe, such as ``norms`` and ``scales`` (float32); and ``metadata`` (JSON text or null). The forms are:
+Each row is an entry: ``id`` (int64 or string); the code in one of the forms of its family; and ``metadata`` (JSON text
+or null). The forms are:
 
-- ``codes``, for every family: ``code``, the packed bytes (binary), which is the smallest form;
-- ``bits``, for adaptive and sign codes: ``bits`` (binary), for Hamming distances in SQL;
-- ``sparse``, for adaptive codes: ``locations`` (lists of int32) and ``signs`` (lists of int8);
+- ``codes``, for every family: ``code``, the bytes of the code and of its factor if it has one (binary), which is the
+  smallest form;
+- ``bits``, for grouped, adaptive and sign codes: ``bits`` (binary), for Hamming distances in SQL;
+- ``sparse``, for grouped and adaptive codes: ``locations`` (lists of int32) and ``signs`` (lists of int8);
 - ``dense``, for every family: ``vector``, the reconstructed signals (lists of float32).
 
-All forms except ``dense`` are lossless. Needs pyarrow (the extra ``files``).
+All forms except ``dense`` are lossless: ``bits`` and ``sparse`` have a column ``factor`` (binary, two bytes) if codes
+keep the norms of signals. Needs pyarrow (the extra ``files``).
 """
 
 from __future__ import annotations
@@ -79,8 +81,8 @@ def to_arrow(
     source : Index or Codes
         Entries of any family. An index has its own ids and metadata.
     form : str
-        One of ``source.recipe.codes_type.forms``: "codes" and "dense" for every family; "bits" for adaptive and sign
-        codes; "sparse" for adaptive codes.
+        One of ``source.recipe.codes_type.forms``: "codes" and "dense" for every family; "bits" for grouped,
+        adaptive and sign codes; "sparse" for grouped and adaptive codes.
     ids, metadata
         Ids and metadata for codes that are not in an index; ids are 0, 1, ... by default.
     """
@@ -152,13 +154,12 @@ def _read(table: Any, path: Path) -> CodeTable:
         if form == "dense":
             _raise_not_codes(path, "it holds vectors; read them with pyarrow")
         wanted = Codes.empty(recipe).to_form(form)  # for the names, types and widths of columns
-        names = ("id", *wanted, *recipe.column_names, "metadata")
+        names = ("id", *wanted, "metadata")
         missing = [name for name in names if name not in table.column_names]
         if missing:
             _raise_not_codes(path, f"it has no column {', '.join(missing)}")
         values = {name: _matrix(table.column(name), name, like, path) for name, like in wanted.items()}
-        columns = {name: table.column(name).to_numpy() for name in recipe.column_names}
-        codes = recipe.codes_type.from_form(form, values, recipe=recipe, columns=columns)
+        codes = recipe.codes_type.from_form(form, values, recipe=recipe)
         ids = table.column("id").to_numpy()
         ids = ids if ids.dtype == object else check_ids(ids)
         notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
@@ -191,7 +192,6 @@ def _parts(
         entries, texts = _entries_of_index(source, n_rows), source.has_text_ids
     types = {"id": arrow.string() if texts else arrow.int64()}
     types |= {name: _type(arrow, values) for name, values in columns.items()}
-    types |= dict.fromkeys(recipe.column_names, arrow.float32())
     fields = [arrow.field(name, kind, nullable=False) for name, kind in types.items()]
     text = json.dumps({"format": FORMAT, "form": form, "recipe": recipe.to_json()})
     schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: text})
@@ -237,7 +237,6 @@ def _batch(arrow: Any, entries: Entries, form: str, schema: Any) -> Any:
     texts = [None if note is None else json.dumps(note, ensure_ascii=False) for note in entries.metadata]
     arrays = {"id": arrow.array(entries.ids), "metadata": arrow.array(texts, arrow.string())}
     arrays |= {name: _rows(arrow, values, schema.field(name).type) for name, values in codes.to_form(form).items()}
-    arrays |= {name: arrow.array(values) for name, values in codes.columns.items()}
     return arrow.record_batch([arrays[field.name] for field in schema], schema=schema)
 
 

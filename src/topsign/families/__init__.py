@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..codes import Codes, message_parts
 from ..errors import StorageError
 from .adaptive import AdaptiveRecipe
-from .base import METRICS, SCORINGS, Encoded, Recipe
+from .base import METRICS, SCORINGS, Recipe
 from .comparison import (
     CodeColumns,
+    CodeComparison,
     Comparison,
     Gather,
     Null,
@@ -19,8 +20,9 @@ from .comparison import (
     Visits,
 )
 from .decoded import unit_queries
+from .grouped import GroupedRecipe
 from .sign import SignRecipe
-from .sign_codes import AdaptiveCodes, SignCodes
+from .sign_codes import AdaptiveCodes, GroupedCodes, SignCodes
 from .trellis import TrellisCodes, TrellisRecipe
 from .weight_coding import Logits, WeightCoding
 
@@ -30,9 +32,11 @@ __all__ = [
     "AdaptiveCodes",
     "AdaptiveRecipe",
     "CodeColumns",
+    "CodeComparison",
     "Comparison",
-    "Encoded",
     "Gather",
+    "GroupedCodes",
+    "GroupedRecipe",
     "Logits",
     "Null",
     "PairComparison",
@@ -54,17 +58,9 @@ __all__ = [
 
 def read_codes(message: bytes) -> Codes:
     """Parse a message of :meth:`topsign.Codes.to_bytes`; raise StorageError if it is invalid or damaged."""
-    import numpy as np
-
-    record, n_codes, rest = message_parts(message)
+    record, n_codes, packed = message_parts(message)
     recipe = Recipe.from_json(record, "message")
-    shape = len(recipe.column_names), n_codes
-    n_reals = shape[0] * n_codes
-    if 4 * n_reals > len(rest):
-        raise StorageError("message", "codes", f"damaged: {n_codes} codes expected, but the message ends before them")
     try:
-        columns = np.frombuffer(rest, "<f4", n_reals).astype(np.float32).reshape(shape)
-        data = recipe.unpack(rest[4 * n_reals :], n_codes)
-        return recipe.codes_type(data, recipe=recipe, columns=dict(zip(recipe.column_names, columns, strict=True)))
+        return recipe.codes_type(recipe.unpack(packed, n_codes), recipe=recipe)
     except ValueError as error:
         raise StorageError("message", "codes", f"damaged: {error}") from None

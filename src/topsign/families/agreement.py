@@ -1,14 +1,15 @@
-"""Comparison of two sign codes by their agreement, for adaptive and sign codes.
+"""Comparison of two codes by the agreement of their signs, for sign, grouped and adaptive codes.
 
 Two codes are compared at their common locations. The *agreement* of a pair is the number of common locations with equal
-signs minus the number with different signs. For independent signals the number of common locations is hypergeometric
-and signs are equal with probability one half, which gives the p-values (exact for independent normal projections). The
+signs minus the number with different signs. For independent signals the signs are equal with probability one half, and
+the number of common locations has a known distribution: all of them for sign codes, hypergeometric for adaptive codes,
+binomial with probability 1/8 for grouped codes. This gives the p-values (exact for independent normal projections). The
 score of a pair is the correlation for which its agreement is the expected value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,15 +17,15 @@ import numpy as np
 import scipy  # submodules are imported at their first use
 from scipy.special import logsumexp, ndtr
 
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
-from ..kernels import Layout
+from ..theory import grouped_expected_agreement
 from ..theory.log_tails import log10_tail, log_binomial_cdf, probabilities
-from .comparison import Pairing
-from .sign_comparison import AgreementComparison
+from .comparison import CodeSearch, Pairing
+from .signs_recipe import counted
 
 if TYPE_CHECKING:
-    from .adaptive import SignsRecipe
+    from .signs_recipe import SignsRecipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +39,8 @@ class AgreementPairing(Pairing):
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_pool
 
-    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> AgreementComparison:
-        layout: Layout = self.recipe.layout
-        return AgreementComparison(layout, self.recipe.sign_rows(codes, n_threads=n_threads))
+    def prepare(self, codes: Bytes, *, n_threads: int) -> CodeSearch:
+        return CodeSearch(self.recipe.scoring_of(None), counted(self.recipe.levels(codes, n_threads=n_threads)))
 
     def scores(self, values: Array) -> Float64:
         return self._law.scores(values)
@@ -56,41 +56,58 @@ class AgreementPairing(Pairing):
 
     @lazy
     def _law(self) -> Agreement:
-        return Agreement(self.recipe.n_bits, self.recipe.n_pool)
+        return Agreement.of(self.recipe)
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Distribution of the agreement of two codes."""
+    """Distribution of the agreement of two codes that keep ``n_largest`` projections of each group of the pool."""
 
-    n_bits: int
-    n_pool: int
+    n_largest: int
+    group_size: int
+    n_groups: int = 1
+
+    @classmethod
+    def of(cls, recipe: SignsRecipe) -> Agreement:
+        """Return the distribution for codes of a recipe."""
+        return cls(*recipe.selection(recipe.n_kept))
+
+    @property
+    def n_kept(self) -> int:
+        """Largest agreement."""
+        return self.n_largest * self.n_groups
 
     def log10_p_values(self, agreements: Array) -> Float64:
         """Return log10 of the probability that codes of independent signals have at least this agreement."""
         values, inverse = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
-        common = np.arange(self.n_bits + 1)
-        weights = scipy.stats.hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
+        common, weights = np.arange(self.n_kept + 1), self._common
 
         def tail(agreed: Float64) -> Float64:
-            some, shares = common[weights > 0], weights[weights > 0]
+            some, shares = common[weights > -700], np.exp(weights[weights > -700])
             needed = (some + agreed[:, np.newaxis].astype(np.int64) + 1) // 2 - 1
             return np.asarray(scipy.stats.binom.sf(needed, some, 0.5) @ shares)
 
         def log_tail(agreed: Float64) -> Float64:
             found = []
             for value in agreed.astype(np.int64):
-                some = common[abs(value) :]  # fewer common locations cannot reach this agreement
-                logs = scipy.stats.hypergeom.logpmf(some, self.n_pool, self.n_bits, self.n_bits)
+                some = np.flatnonzero(np.isfinite(weights) & (common >= abs(value)))  # fewer cannot reach it
                 differing = (some - value) // 2  # largest number of differing signs
-                logs += [
+                logs = [
                     log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
                     for k, n in zip(differing, some, strict=True)
                 ]
-                found.append(logsumexp(logs))
+                found.append(logsumexp(weights[some] + logs))
             return np.array(found)
 
         return np.minimum(log10_tail(values.astype(np.float64), tail, log_tail), 0.0)[inverse]
+
+    @lazy
+    def _common(self) -> Float64:
+        """Logarithms of the probabilities of 0, 1, ... common locations."""
+        common = np.arange(self.n_kept + 1)
+        if self.n_groups == 1:
+            return np.asarray(scipy.stats.hypergeom.logpmf(common, self.group_size, self.n_largest, self.n_largest))
+        return np.asarray(scipy.stats.binom.logpmf(common, self.n_groups, 1 / self.group_size))
 
     def scores(self, agreements: Array) -> Float64:
         """Return the correlations at which these agreements are expected."""
@@ -98,8 +115,8 @@ class Agreement:
         return np.asarray(np.sign(agreements) * np.interp(np.abs(agreements), expected, correlations))
 
     def least(self, test: Callable[[Int64], Array]) -> int:
-        """Return the smallest agreement that passes a monotone test, or n_bits + 1 if none does."""
-        low, high = -self.n_bits, self.n_bits + 1
+        """Return the smallest agreement that passes a monotone test, or one more than the largest if none does."""
+        low, high = -self.n_kept, self.n_kept + 1
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
@@ -108,12 +125,15 @@ class Agreement:
     @lazy
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
-        limit = scipy.stats.norm.isf(self.n_bits / (2 * self.n_pool))  # magnitudes above it are kept
+        rho = np.sin(np.linspace(0, np.pi / 2, 400))
+        if self.n_groups > 1:
+            return np.maximum.accumulate(self.n_groups * grouped_expected_agreement(rho)), rho
+        limit = scipy.stats.norm.isf(self.n_largest / (2 * self.group_size))  # magnitudes above it are kept
         nodes, weights = np.polynomial.legendre.leggauss(300)
         x = limit + 4.5 * (nodes + 1)
         weights = 4.5 * weights * scipy.stats.norm.pdf(x)
-        rho = np.sin(np.linspace(0, np.pi / 2, 400))[:-1]
-        rest = np.sqrt(1 - rho**2)[:, None]
-        both = ndtr((rho[:, None] * x - limit) / rest) - ndtr((-rho[:, None] * x - limit) / rest)
-        expected = np.append(2 * self.n_pool * both @ weights, self.n_bits)
-        return np.maximum.accumulate(expected), np.append(rho, 1.0)
+        rest = np.sqrt(1 - rho[:-1] ** 2)[:, np.newaxis]
+        along = rho[:-1, np.newaxis] * x
+        both = ndtr((along - limit) / rest) - ndtr((-along - limit) / rest)
+        expected = np.append(2 * self.group_size * both @ weights, self.n_largest)
+        return np.maximum.accumulate(expected), rho

@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -22,23 +21,12 @@ from ..projections.blocks import Block
 from .comparison import Comparison, Pairing
 
 if TYPE_CHECKING:
+    from ..kernels import Scoring
     from .weight_coding import WeightCoding
 
 METRICS = ("correlation", "inner_product")
 SCORINGS = ("hamming", "asymmetric")
 MAX_FEATURES = 2**28
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Packed codes of consecutive signals, and their float32 columns."""
-
-    codes: Bytes  # (n_signals, code_bytes)
-    columns: Mapping[str, Float32]  # one value per signal, by the names of Recipe.column_names
-
-    def rows(self, part: slice) -> Encoded:
-        """Return the codes and columns of some of the signals."""
-        return Encoded(self.codes[part], {name: values[part] for name, values in self.columns.items()})
 
 
 class Recipe(ABC):
@@ -51,9 +39,9 @@ class Recipe(ABC):
     family: ClassVar[str]
     codes_type: ClassVar[type[Codes]] = Codes
     families: ClassVar[dict[str, type[Recipe]]] = {}
+    size_name: ClassVar[str] = "n_bytes"  # parameter that sets the size of a code
 
     metric: str = "correlation"  # what scores estimate
-    norms: bool = False  # whether norms of signals are kept
     center: Float32 | None = None  # subtracted from signals and queries before they reach the recipe
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -71,17 +59,12 @@ class Recipe(ABC):
     @property
     @abstractmethod
     def code_bytes(self) -> int:
-        """Bytes of one code."""
+        """Bytes of one code, with the factor of its scores if it has one."""
 
     @property
     def n_bits(self) -> int:
         """Size of a code as a constructor argument; by default its bits."""
         return 8 * self.code_bytes
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the float32 columns that are stored with the codes."""
-        return ()
 
     @property
     def shared_nbytes(self) -> int:
@@ -140,19 +123,23 @@ class Recipe(ABC):
     # Coding
 
     @abstractmethod
-    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
-        """Return the codes of a block of finite signals; a zero signal gets an arbitrary code."""
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+        """Return the codes of a block of finite signals, (n_signals, code_bytes); a zero signal gets any code."""
 
     @abstractmethod
-    def decode(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+    def decode(self, codes: Bytes) -> Float32:
         """Return reconstructions of the signals, (n_codes, n_features)."""
 
-    def reference(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+    def reference(self, codes: Bytes) -> Float32:
         """Return the vectors whose inner products with unit queries define the scores.
 
         By default these are the normalised reconstructions, so that scores are cosines.
         """
-        return unit(self.decode(codes, columns))
+        return unit(self.decode(codes))
+
+    def norms(self, codes: Bytes) -> Float32 | None:
+        """Return the norms of the signals; None if codes do not keep them."""
+        return None
 
     def check(self, codes: Bytes, *, name: str = "data") -> None:
         """Raise ValueError with the first invalid row unless all rows are codes of this recipe."""
@@ -161,12 +148,6 @@ class Recipe(ABC):
                 f"{self.family} codes of this recipe must be uint8 of shape (n_codes, {self.code_bytes}), got dtype "
                 f"{codes.dtype} and shape {codes.shape}"
             )
-
-    def check_columns(self, columns: Mapping[str, Float32]) -> None:
-        """Raise ValueError unless columns that were read from a file can belong to codes of this recipe."""
-        for name, values in columns.items():
-            if not (np.isfinite(values).all() and (values >= 0).all()):
-                raise ValueError(f"{name} must be finite and at least 0")
 
     def pack(self, codes: Bytes) -> bytes:
         """Serialise codes for a message; families with a denser form override this and :meth:`unpack`."""
@@ -181,6 +162,11 @@ class Recipe(ABC):
         return codes
 
     # Comparing
+
+    @property
+    def scorer(self) -> Scoring | None:
+        """Description of the codes with which kernels compare them; None if codes are compared by decoding."""
+        return None
 
     def prepare(
         self,
@@ -235,7 +221,7 @@ class Recipe(ABC):
     def for_weights(cls, weights: Array, **options: Any) -> Self:
         """Return a recipe for the weight vectors of a head.
 
-        Options are any of n_bits or n_bytes (of a code and its columns), n_pool, projection, layout and random_state.
+        Options are any of n_bits (adaptive codes), n_bytes (without the scale), n_pool, projection and random_state.
         """
         return cls.learn(weights, n_features=weights.shape[1], **options)
 
@@ -246,7 +232,7 @@ class Recipe(ABC):
 
     @classmethod
     def weight_sizes(cls, n_features: int, **options: Any) -> list[int]:
-        """Return the values of n_bits that an automatic choice tries, ascending; none if codes have one size."""
+        """Return the sizes, by :attr:`size_name`, that an automatic choice tries, ascending; none if there is one."""
         return []
 
     def weight_coding(self) -> WeightCoding:
@@ -324,18 +310,6 @@ def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> No
         )
     if adaptive_bits is not None:
         raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
-
-
-def check_metric(metric: str, norms: bool) -> str:
-    """Check the metric; inner products need norms."""
-    metric = "correlation" if metric == "cosine" else metric  # synonyms
-    check_choice(metric, "metric", METRICS)
-    if metric == "inner_product" and not norms:
-        raise ValueError(
-            'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
-            'metric="correlation"'
-        )
-    return metric
 
 
 def unit(rows: Float32) -> Float32:

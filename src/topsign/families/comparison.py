@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
-from ..kernels import RegionArrays, RegionCodes, VisitedCodes
+from .._lazy import lazy
+from ..kernels import (
+    CodeBlocks,
+    CodeRange,
+    RegionArrays,
+    RegionCodes,
+    RoundedQueries,
+    Scoring,
+    VisitedCodes,
+)
+
+if TYPE_CHECKING:
+    from .projected import ProjectedRecipe
+
+Int8 = npt.NDArray[np.int8]
+
+SLACK = 1e-5
+"""Amount by which significance thresholds are lowered for kernels; the p-value of a hit decides."""
+
+COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
+
+
+class Costs(NamedTuple):
+    """Nanoseconds of a comparison."""
+
+    entry: float  # of an entry that is compared with a batch
+    byte: float  # of each byte of its code
+    query_byte: float  # of each byte and query of the batch
+
+
+COSTS = {
+    "signs": Costs(0.3, 0.0, 0.03),
+    "groups": Costs(0.3, 0.0, 0.03),
+    "ring": Costs(1.0, 0.3, 0.06),
+    "kept": Costs(20.0, 2.0, 0.15),
+}
+READING = 25.0  # nanoseconds to read an entry at random
 
 
 class CodeColumns(Protocol):
@@ -19,14 +57,12 @@ class CodeColumns(Protocol):
     @property
     def ids(self) -> Int64: ...
     @property
-    def codes(self) -> Bytes: ...
+    def codes(self) -> CodeBlocks: ...
     @property
     def derived(self) -> dict[str, Any]:
         """Values computed from the columns, kept as long as they are."""
 
     def __len__(self) -> int: ...
-    def column(self, name: str) -> Float32:
-        """Return a column that the recipe stores with the codes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +72,6 @@ class Range:
     columns: CodeColumns
     first_row: int = 0  # row of the segment's first entry in the snapshot
     alive: Bytes | None = None  # packed bitmap of the entries that take part; None: all
-
-    def derived(self, name: str, make: Callable[[CodeColumns], Any]) -> Any:
-        """Return a value computed from the columns, computed once for all searches."""
-        found = self.columns.derived.get(name)
-        if found is None:
-            found = self.columns.derived[name] = make(self.columns)
-        return found
 
     def blocks(self, n_rows: int) -> list[Int64]:
         """Return positions of the entries that take part, in blocks of ``n_rows``."""
@@ -73,20 +102,19 @@ class RegionRange(Range):
 
 @dataclass(frozen=True, eq=False)
 class RegionRanges:
-    """Segments of a snapshot in the order of regions, with their form for kernels."""
+    """Segments of a snapshot in the order of regions."""
 
     ranges: list[RegionRange]
-    known: dict[str, RegionArrays] = field(default_factory=dict)
 
-    def arrays(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> RegionArrays:
-        """Return the segments in the form that kernels take, with a column of weights of this name."""
-        if name not in self.known:
-            parts = []
-            for one in self.ranges:
-                columns, at = one.columns, (one.positions, one.starts, one.first_row, one.alive)
-                parts.append(RegionCodes(columns.codes, *at, weights(one), columns.ids))
-            self.known[name] = RegionArrays(parts)
-        return self.known[name]
+    @lazy
+    def arrays(self) -> RegionArrays:
+        """Segments in the form that kernels take."""
+        return RegionArrays(
+            [
+                RegionCodes(codes, one.positions, one.starts)
+                for one, codes in zip(self.ranges, code_ranges(self.ranges), strict=True)
+            ]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +130,10 @@ class Visits:
         regions = self.regions[self.starts[query] : self.starts[query + 1]]
         return [one.within(regions) for one in self.segments.ranges]
 
-    def codes(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> VisitedCodes:
-        """Return the visits in the form that kernels take, with a column of weights of this name."""
-        return VisitedCodes(self.segments.arrays(name, weights), self.starts, self.regions)
+    @property
+    def codes(self) -> VisitedCodes:
+        """Visits in the form that kernels take."""
+        return VisitedCodes(self.segments.arrays, self.starts, self.regions)
 
 
 class Null(Protocol):
@@ -121,21 +150,20 @@ class Null(Protocol):
 
 
 class Gather(Protocol):
-    """Columns of the entries of some hits, by name."""
+    """Codes or ids of the entries of some hits."""
 
     def __call__(self, name: str, part: slice = ...) -> Array:
-        """Return a column, or "codes" or "ids", of all hits or of a part of them."""
+        """Return "codes", one row of bytes each, or "ids" of all hits or of a part of them."""
 
 
 class Comparison(ABC):
     """Prepared queries, ready to be compared with codes of one recipe.
 
-    ``rank`` and ``within`` order entries by *values*, which every engine computes with the same bits; the other methods
-    turn the values of hits into scores, correlations, distances and the statistics of a null distribution. In these,
-    ``queries`` holds the position of the query of each hit.
+    ``rank`` and ``within`` order entries by *values*, which every engine computes with the same bits; larger values are
+    closer. The other methods turn the values of hits into scores, correlations, distances and the statistics of a null
+    distribution. In these, ``queries`` holds the position of the query of each hit.
     """
 
-    descending: ClassVar[bool] = True  # whether larger values are closer
     scoring: ClassVar[str] = "asymmetric"
     metric: str
     norms: Float64  # (n_queries,) norms of the queries
@@ -218,10 +246,9 @@ class Pairing(ABC):
 
     has_null: ClassVar[bool] = False
     row_bytes: int  # memory that one code takes while it is compared with others
-    column_names: tuple[str, ...] = ()  # columns beside the codes that pairs depend on
 
     @abstractmethod
-    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> PairComparison:
+    def prepare(self, codes: Bytes, *, n_threads: int) -> PairComparison:
         """Return the comparison of these codes with any others."""
 
     @abstractmethod
@@ -250,3 +277,203 @@ class PairComparison(Protocol):
     def __len__(self) -> int: ...
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]: ...
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class CodeSearch:
+    """Rounded queries, which kernels compare with codes."""
+
+    scorer: Scoring
+    rounded: RoundedQueries
+
+    def __len__(self) -> int:
+        return len(self.rounded)
+
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return kernels.active().rank(self.scorer, code_ranges(ranges), self.rounded, k, n_threads=n_threads)
+
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        needed = bounds.astype(np.float32)
+        return kernels.active().within(self.scorer, code_ranges(ranges), self.rounded, needed, n_threads=n_threads)
+
+    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        """Return rows and values of the k best entries that each query visits."""
+        return kernels.active().visit(self.scorer, visits.codes, self.rounded, k, n_threads=n_threads)
+
+
+@dataclass(frozen=True, eq=False)
+class CodeComparison(CodeSearch, Comparison):
+    """Comparison of real-valued queries with the codes of a built-in family.
+
+    Values are estimated correlations, or their products with the norms of the signals; queries count as unit vectors.
+    """
+
+    recipe: ProjectedRecipe
+    norms: Float64
+    metric: str
+    signs: Int8 | None = None  # (n_queries, n_pool) signs of the projections, 0 for those not kept; None: cosines
+    n_compared: int = 0  # signs that a query and a code have in common
+    spreads: Float64 | None = None  # standard deviations of an impostor's correlation if they depend on the query
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def scan_cost(self, n_queries: float) -> float:
+        cost, n_bytes = COSTS[self.scorer.kind], self.scorer.code_bytes
+        return cost.entry + n_bytes * (cost.byte + cost.query_byte * n_queries)
+
+    def visit_cost(self, n_queries: float) -> float:
+        return READING + self.scan_cost(n_queries)
+
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
+        scores = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
+        if self.metric == "correlation":
+            return scores, scores
+        norms = self.recipe.norms(gather("codes"))
+        assert norms is not None
+        return scores * self.norms[queries], np.divide(scores, norms, out=np.zeros(len(norms)), where=norms > 0)
+
+    def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
+        if self.signs is None:
+            # A reconstruction captures only a part of its signal: cosines divided by that part estimate correlations.
+            _, cosines = self.estimates(queries, values, gather)
+            return np.asarray(np.arccos(np.clip(cosines / self.recipe.reconstruction_cosine, -1, 1)) / np.pi)
+        differing, n_rows = np.empty(len(queries)), max(1, COMPARED_BYTES // self.scorer.width)
+        for start in range(0, len(queries), n_rows):
+            part = slice(start, start + n_rows)
+            levels = self.recipe.levels(gather("codes", part))
+            levels *= self.signs[queries[part]]
+            differing[part] = np.count_nonzero(levels < 0, axis=1)
+        return differing / self.n_compared
+
+    def bounds(self, limit: float) -> Array:
+        needed = np.full(len(self), limit)
+        if self.metric == "inner_product":
+            none = np.full(len(self), np.inf if limit > 0 else -np.inf)
+            needed = np.divide(limit, self.norms, out=none, where=self.norms > 0)
+        return _lowered(needed)
+
+    def null_bounds(self, threshold: float) -> Array:
+        least = threshold * (1.0 if self.spreads is None else self.spreads)
+        return _lowered(np.where(self.norms > 0, least - SLACK * (np.abs(least) + 0.1), np.inf))
+
+    @property
+    def null(self) -> Null | None:
+        if self.spreads is None:
+            return self.recipe.null
+        from .null_distributions import NormalNull  # SciPy takes long to import
+
+        return NormalNull()
+
+    @property
+    def fixed_null(self) -> bool:
+        return self.spreads is not None
+
+    def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
+        return correlations if self.spreads is None else correlations / self.spreads[queries]
+
+    def light(self) -> Comparison:
+        if self.signs is None:
+            return self
+        none = RoundedQueries(np.empty((0, 0), np.int16), np.empty(0, np.float32), np.empty(0, np.float32))
+        return replace(self, rounded=none)
+
+    def correlated(self) -> Comparison:
+        if self.metric == "correlation":
+            return self
+        if self.recipe.family == "trellis":
+            return CosineComparison(**vars(replace(self, metric="correlation")))
+        return replace(self, metric="correlation", scorer=self.recipe.scoring_of(None))
+
+
+class HammingComparison(CodeComparison):
+    """Comparison of the signs of queries with those of codes; values are equal minus different signs."""
+
+    scoring = "hamming"
+
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
+        estimated = self._law.correlations(self._mismatches(values))
+        correlations = np.where(self.norms[queries] > 0, estimated, 0.0)
+        if self.metric == "correlation":
+            return correlations, correlations
+        norms = self.recipe.norms(gather("codes"))
+        assert norms is not None
+        return correlations * (self.norms[queries] * norms), correlations
+
+    def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
+        return np.asarray(self._mismatches(values) / self.n_compared)
+
+    def reaches(self, scores: Float64, distances: Callable[[], Float64], limit: float) -> Array:
+        return distances() <= limit
+
+    def bounds(self, limit: float) -> Array:
+        n_compared = self.n_compared
+        radius = int(np.searchsorted(np.arange(n_compared + 1) / n_compared, limit, side="right")) - 1
+        return np.full(len(self), n_compared - 2 * radius, np.float32)
+
+    def null_bounds(self, threshold: float) -> Array:
+        most = np.clip(-threshold, -1, self.n_compared)  # infinite if nothing is significant
+        return np.where(self.norms > 0, self.n_compared - 2 * most, np.inf).astype(np.float32)
+
+    @property
+    def null(self) -> Null:
+        from .null_distributions import MismatchNull
+
+        return MismatchNull(self._law.mismatch_log10_pvalues)
+
+    @property
+    def fixed_null(self) -> bool:
+        return False
+
+    def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
+        return -self._mismatches(values).astype(np.float64)
+
+    def correlated(self) -> Comparison:
+        return self
+
+    def _mismatches(self, values: Array) -> Int64:
+        return np.asarray((self.n_compared - values.astype(np.int64)) // 2)
+
+    @property
+    def _law(self) -> Any:
+        return self.recipe.law(self.n_compared)
+
+
+class CosineComparison(CodeComparison):
+    """Comparison by cosine with trellis codes that store the norm of the signal over that of the reconstruction.
+
+    Values are those of inner products, divided by the norms of the signals.
+    """
+
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        from .decoded import rank_blocks
+
+        return rank_blocks(self._cosines(ranges, n_threads), len(self), k)
+
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        from .decoded import within_blocks
+
+        return within_blocks(self._cosines(ranges, n_threads), bounds)
+
+    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return Comparison.visit(self, visits, k, n_threads=n_threads)
+
+    def _cosines(self, ranges: Sequence[Range], n_threads: int) -> Iterable[tuple[Int64, Int64, Float32]]:
+        n_rows = max(1, COMPARED_BYTES // (4 * max(1, len(self))))
+        for one in ranges:
+            for positions in one.blocks(n_rows):
+                rows = one.columns.codes.rows(positions)
+                values = kernels.active().scores(self.scorer, CodeBlocks.of(rows), self.rounded, n_threads=n_threads)
+                norms = self.recipe.norms(rows)
+                values = np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
+                yield one.columns.ids[positions], one.first_row + positions, values
+
+
+def code_ranges(ranges: Sequence[Range]) -> list[CodeRange]:
+    """Return ranges in the form that kernels take."""
+    return [CodeRange(one.columns.codes, one.first_row, one.alive, one.columns.ids) for one in ranges]
+
+
+def _lowered(thresholds: Float64) -> Float32:
+    with np.errstate(over="ignore"):
+        return np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))

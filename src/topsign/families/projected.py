@@ -1,10 +1,11 @@
-"""Recipes of codes over projections: what the built-in families share."""
+"""Recipes of codes over projections: the base class of the built-in families."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -12,29 +13,87 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Float32, Float64
+from .. import kernels
+from .._arrays import Array, Bytes, Float32, Float64
 from .._files import Record
 from .._lazy import lazy
 from ..errors import StorageError
-from ..projections import Local, Principal, Projection, make_projection
+from ..kernels import FACTOR_BYTES, RoundedQueries, Scoring
+from ..projections import Principal, Projection, make_projection
 from ..projections.blocks import Block, float_blocks
 from .base import MAX_FEATURES, Recipe
+from .comparison import Int8, Null
+from .weight_coding import CodedWeights, WeightCoding
 
 MAX_BLOCKS = 2**16  # n_pool / n_features
 CHEAP_PROJECTIONS = 2**20  # features and projections up to which fingerprints are compared when a file is opened
-LEARNED: dict[str, type[Projection]] = {cls.kind: cls for cls in (Principal, Local)}
 
 
 @dataclass(frozen=True, eq=False)
 class ProjectedRecipe(Recipe):
     """Codes of the projections of signals."""
 
+    kind: ClassVar[str]  # of the codes, for kernels
     space_mark: ClassVar[bytes] = b""
 
     projection: Projection
-    norms: bool = True
     metric: str = "correlation"
     mean: Float32 | None = None
+
+    @property
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Bytes of one code without its factor."""
+
+    @property
+    def code_bytes(self) -> int:
+        return self.n_bytes + (0 if self.factor is None else FACTOR_BYTES)
+
+    @property
+    def factor(self) -> str | None:
+        """Kind of the factor at the end of a code; None if there is none."""
+        return "log" if self.metric == "inner_product" else None
+
+    @property
+    def width(self) -> int:
+        """Number of levels of a code."""
+        return self.n_pool
+
+    @lazy
+    def scorer(self) -> Scoring:  # type: ignore[override]
+        return self.scoring_of(self.factor)
+
+    def scoring_of(self, factor: str | None, *, code_bytes: int | None = None) -> Scoring:
+        """Return the description of these codes for kernels, with another factor or in longer rows."""
+        key = factor, code_bytes or self.code_bytes
+        if key not in self._scorings:
+            self._scorings[key] = Scoring(self.kind, key[1], self.width, factor, **self._shape)
+        return self._scorings[key]
+
+    @property
+    def _shape(self) -> dict[str, Any]:
+        """Further fields of :class:`topsign.kernels.Scoring`."""
+        return {}
+
+    @lazy
+    def _scorings(self) -> dict[tuple[str | None, int], Scoring]:
+        return {}
+
+    def levels(self, codes: Bytes, *, n_threads: int | None = None) -> Int8:
+        """Return the levels of codes, (n_codes, width) int8; bytes after the code are ignored."""
+        codes = np.ascontiguousarray(codes)
+        scoring = self.scoring_of(None, code_bytes=codes.shape[1])
+        return kernels.active().decode(scoring, codes, n_threads=kernels.n_threads(n_threads))
+
+    @property
+    @abstractmethod
+    def null(self) -> Null | None:
+        """Null distribution of estimated correlations; None if it is not known."""
+
+    @property
+    def reconstruction_cosine(self) -> float:
+        """Mean of the estimated correlation of a signal with its own code."""
+        return 1.0
 
     @property
     def n_features(self) -> int:
@@ -107,7 +166,6 @@ class ProjectedRecipe(Recipe):
             "n_features": self.n_features,
             "n_pool": self.n_pool,
             "metric": self.metric,
-            "norms": self.norms,
             "projection": self.projection.kind,
             "seed": self.projection.seed,
             "options": self.projection.options,
@@ -121,16 +179,40 @@ class ProjectedRecipe(Recipe):
         record = self.to_json()
         if "mean" in record:
             record["mean"] = digest(record["mean"])
-        if record["projection"] in LEARNED:
+        if record["projection"] == Principal.kind:
             record["options"] = {"axes": digest(record["options"])}
         return record
+
+    def weight_coding(self) -> WeightCoding:
+        return CodedWeights(self)
+
+    @abstractmethod
+    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
+        """Return codes of weight vectors without factors, and their scales: |w|**2 / <w, v> with v the vectors below.
+
+        The scale of a zero vector is zero.
+        """
+
+    @abstractmethod
+    def weight_vectors(self, codes: Bytes) -> Float32:
+        """Return the vectors that estimate the weight vectors once they are multiplied by their scales."""
+
+    @abstractmethod
+    def round_inputs(
+        self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
+    ) -> RoundedQueries:
+        """Return inputs for kernels: values are products with vectors of weights, or equal minus different signs."""
+
+    @abstractmethod
+    def logit_error(self) -> float:
+        """Return the standard deviation of an estimated logit relative to |w| |x|, for orthogonal w and x."""
 
 
 def read_projection(record: Record) -> Projection:
     """Return the projection of a record; its sizes are checked before anything is allocated."""
     check_sizes(record["n_features"], record["n_pool"])
     kind = record["projection"]
-    make = LEARNED[kind] if kind in LEARNED else partial(make_projection, kind)
+    make = Principal if kind == Principal.kind else partial(make_projection, kind)
     sizes = {"n_features": record["n_features"], "n_pool": record["n_pool"], "random_state": record["seed"]}
     return make(**sizes, **record["options"])
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arrays import Array, Float32, Int64
+from .. import kernels
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import Block, float_blocks
-from .base import Encoded, Recipe, check_real_valued
-from .blocks import rank_blocks, within_blocks
+from .base import Recipe, check_real_valued
+from .decoded import products, rank_blocks, within_blocks
+
+if TYPE_CHECKING:
+    from .projected import ProjectedRecipe
 
 BLOCK_VECTORS = 2**14  # weight vectors multiplied at a time
 BLOCK_BYTES = 2**22  # reconstructions computed at a time
@@ -30,44 +35,33 @@ class Logits(ABC):
         """Return the number of inputs."""
 
     @abstractmethod
-    def values(self, weights: Encoded, *, n_threads: int) -> Array:
+    def values(self, weights: CodeBlocks, *, n_threads: int) -> Float32:
         """Return the products of all inputs with all weight vectors, (n_inputs, n_vectors)."""
 
-    def rank(self, weights: Encoded, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    @abstractmethod
+    def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return positions and values, (n_inputs, k), of the k highest products; ties by ascending position."""
-        return rank_blocks(self._blocks(weights, n_threads), len(self), k)
 
-    def within(self, weights: Encoded, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    @abstractmethod
+    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         """Return starts, positions and values of every product that reaches the bound of its input."""
-        return within_blocks(self._blocks(weights, n_threads), bounds)
-
-    def _blocks(self, weights: Encoded, n_threads: int) -> Iterator[tuple[Int64, Int64, Array]]:
-        for start in range(0, len(weights.codes), BLOCK_VECTORS):
-            part = weights.rows(slice(start, start + BLOCK_VECTORS))
-            positions = np.arange(start, start + len(part.codes))
-            yield positions, positions, self.values(part, n_threads=n_threads)
 
 
 @dataclass(frozen=True, eq=False)
 class WeightCoding(ABC):
-    """Coding of weight vectors by a recipe, with scales for unbiased estimates of products with inputs."""
-
-    column_names: ClassVar[tuple[str, ...]] = ()  # float32 columns stored with the codes of weight vectors
+    """Coding of weight vectors: rows of a code and two bytes for a scale, for unbiased products with inputs."""
 
     recipe: Any  # of the family that the coding is for
 
-    def encode(self, weights: Array, *, n_threads: int) -> Encoded:
-        """Return the codes of weight vectors, read block by block; the products of a zero vector are zero."""
-        n_rows = self.recipe.block_signals
-        blocks = float_blocks(weights, n_rows, n_threads=n_threads, name="weights")
-        parts = [self.encode_block(block, n_threads=n_threads) for block in blocks]
-        codes = np.concatenate([part.codes for part in parts])
-        names = self.column_names
-        return Encoded(codes, {name: np.concatenate([part.columns[name] for part in parts]) for name in names})
+    def encode(self, weights: Array, *, n_threads: int) -> Bytes:
+        """Return one row per weight vector, read block by block; the products of a zero vector are zero."""
+        blocks = float_blocks(weights, self.recipe.block_signals, n_threads=n_threads, name="weights")
+        empty = np.empty((0, self.nbytes), np.uint8)
+        return np.concatenate([empty, *(self.encode_block(block, n_threads=n_threads) for block in blocks)])
 
     @abstractmethod
-    def encode_block(self, block: Block, *, n_threads: int) -> Encoded:
-        """Return the codes of a block of weight vectors."""
+    def encode_block(self, block: Block, *, n_threads: int) -> Bytes:
+        """Return the rows of a block of weight vectors."""
 
     def logits(
         self,
@@ -78,7 +72,7 @@ class WeightCoding(ABC):
         n_threads: int = 1,
         name: str = "inputs",
     ) -> Logits:
-        """Return the products of these inputs, or a part of them, with any codes of this recipe."""
+        """Return the products of these inputs, or a part of them, with any rows of this recipe."""
         check_real_valued(self.recipe, scoring, None)
         return self._logits(inputs, scoring, part=part, n_threads=n_threads, name=name)
 
@@ -87,7 +81,7 @@ class WeightCoding(ABC):
         """Return what :meth:`logits` does, for a scoring that the recipe has."""
 
     @abstractmethod
-    def decode(self, weights: Encoded) -> Float32:
+    def decode(self, weights: Bytes) -> Float32:
         """Return estimates of the weight vectors: logits are products with them, within the rounding of inputs."""
 
     @abstractmethod
@@ -95,22 +89,71 @@ class WeightCoding(ABC):
         """Return the standard deviation of an estimated logit relative to |w| |x|, for orthogonal w and x."""
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of one weight vector: its code and its columns."""
-        return int(self.recipe.code_bytes) + 4 * len(self.column_names)
+        """Bytes of one weight vector: its code and its scale."""
 
     @property
     def size(self) -> str:
         """Size of the codes in the words of the constructors, for messages."""
-        n_bits = self.recipe.n_bits
-        return f"n_bits={n_bits}, {n_bits / self.recipe.n_features:.3g} per weight"
+        return f"n_bytes={self.nbytes - FACTOR_BYTES}, {8 * self.nbytes / self.recipe.n_features:.3g} bits per weight"
 
     def size_warning(self) -> str | None:
         """Return the reason if codes of this size are not worthwhile, otherwise None."""
         plain = 2 * self.recipe.n_features
         if self.nbytes < plain:
             return None
-        return f"codes of {self.nbytes} bytes per class are not smaller than float16 rows of {plain}; lower n_bits"
+        return f"codes of {self.nbytes} bytes per class are not smaller than float16 rows of {plain}; lower n_bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class CodedWeights(WeightCoding):
+    """Coding by a built-in family: a product is the scale times the sum of the input's values at the code's levels."""
+
+    recipe: ProjectedRecipe
+
+    def __post_init__(self) -> None:
+        _check_center(self.recipe)
+
+    @property
+    def nbytes(self) -> int:
+        return self.recipe.n_bytes + FACTOR_BYTES
+
+    def encode_block(self, block: Block, *, n_threads: int) -> Bytes:
+        codes, scales = self.recipe.encode_weights(block, n_threads=n_threads)
+        return np.hstack([codes, pack_log_factors(scales)])
+
+    def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
+        factor = "log" if scoring == "asymmetric" else None
+        rounded = self.recipe.round_inputs(inputs, scoring, part=part, n_threads=n_threads, name=name)
+        return CodedLogits(self.recipe.scoring_of(factor, code_bytes=self.nbytes), rounded)
+
+    def decode(self, weights: Bytes) -> Float32:
+        scales = unpack_factors(weights, "log")
+        return np.asarray(self.recipe.weight_vectors(weights) * scales[:, np.newaxis], np.float32)
+
+    def error(self, weights: Array | None = None) -> float:
+        return self.recipe.logit_error()
+
+
+@dataclass(frozen=True, eq=False)
+class CodedLogits(Logits):
+    """Rounded inputs, which kernels compare with codes."""
+
+    scorer: Scoring
+    rounded: RoundedQueries
+
+    def __len__(self) -> int:
+        return len(self.rounded)
+
+    def values(self, weights: CodeBlocks, *, n_threads: int) -> Float32:
+        return kernels.active().scores(self.scorer, weights, self.rounded, n_threads=n_threads)
+
+    def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
+        return kernels.active().rank(self.scorer, [CodeRange(weights)], self.rounded, k, n_threads=n_threads)
+
+    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Float32]:
+        return kernels.active().within(self.scorer, [CodeRange(weights)], self.rounded, bounds, n_threads=n_threads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,26 +166,24 @@ class DecodedWeights(WeightCoding):
     recipe: Recipe
 
     def __post_init__(self) -> None:
-        if self.recipe.center is not None:
-            raise ValueError("a head needs a recipe without center, because logits are products with whole vectors")
+        _check_center(self.recipe)
 
     @property
-    def column_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*self.recipe.column_names, "logit_scales")
+    def nbytes(self) -> int:
+        return self.recipe.code_bytes + FACTOR_BYTES
 
-    def encode_block(self, block: Block, *, n_threads: int) -> Encoded:
-        made = self.recipe.encode(block, n_threads=n_threads)
-        scales = unbiased_scales(block, self.recipe.decode(made.codes, made.columns))
-        return Encoded(made.codes, {**made.columns, "logit_scales": scales.astype(np.float32)})
+    def encode_block(self, block: Block, *, n_threads: int) -> Bytes:
+        codes = self.recipe.encode(block, n_threads=n_threads)
+        return np.hstack([codes, pack_log_factors(unbiased_scales(block, self.recipe.decode(codes)))])
 
     def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
         blocks = float_blocks(inputs, self.recipe.block_signals, part=part, n_threads=n_threads, name=name)
         empty = np.empty((0, self.recipe.n_features), np.float32)
         return DecodedLogits(self, np.concatenate([empty, *(block.values for block in blocks)]))
 
-    def decode(self, weights: Encoded) -> Float32:
-        own = {name: weights.columns[name] for name in self.recipe.column_names}
-        return self.recipe.decode(weights.codes, own) * weights.columns["logit_scales"][:, np.newaxis]
+    def decode(self, weights: Bytes) -> Float32:
+        codes = np.ascontiguousarray(weights[:, :-FACTOR_BYTES])
+        return self.recipe.decode(codes) * unpack_factors(weights, "log")[:, np.newaxis]
 
     def error(self, weights: Array) -> float:
         """Return the error (approximation: errors are isotropic and orthogonal to the weights)."""
@@ -163,21 +204,27 @@ class DecodedLogits(Logits):
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def values(self, weights: Encoded, *, n_threads: int) -> Float32:
-        out = np.empty((len(self), len(weights.codes)), np.float32)
-        step = max(1, BLOCK_BYTES // (4 * self.inputs.shape[1]))
-        for start in range(0, len(weights.codes), step):
-            part = slice(start, start + step)
-            # Not a matrix product, whose last bits depend on the number of rows multiplied together.
-            vectors = self.coding.decode(weights.rows(part))
-            out[:, part] = np.einsum("qi,ei->qe", self.inputs, vectors, dtype=np.float64)
-        return out
+    def values(self, weights: CodeBlocks, *, n_threads: int) -> Float32:
+        parts = [values for _, _, values in self._blocks(weights)]
+        return np.hstack([np.empty((len(self), 0), np.float32), *parts])
+
+    def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return rank_blocks(self._blocks(weights), len(self), k)
+
+    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        return within_blocks(self._blocks(weights), bounds)
+
+    def _blocks(self, weights: CodeBlocks) -> Iterator[tuple[Int64, Int64, Float32]]:
+        step = max(1, min(BLOCK_VECTORS, BLOCK_BYTES // (4 * self.inputs.shape[1])))
+        for start in range(0, len(weights), step):
+            positions = np.arange(start, min(start + step, len(weights)))
+            yield positions, positions, products(self.inputs, self.coding.decode(weights.rows(positions)))
 
 
-def unbiased_scales(block: Block, reconstructions: Float32) -> Array:
+def unbiased_scales(block: Block, reconstructions: Float32) -> Float64:
     """Return the scales ``|w|**2 / <w, r>`` of the reconstructions r of weight vectors w, zero for w = 0."""
-    products = (reconstructions * block.values).sum(axis=1, dtype=np.float64)
-    return np.asarray(np.divide(block.square_norms, products, out=np.zeros(len(products)), where=products > 0))
+    inner = (reconstructions * block.values).sum(axis=1, dtype=np.float64)
+    return np.asarray(np.divide(block.square_norms, inner, out=np.zeros(len(inner)), where=inner > 0))
 
 
 def isotropic_error(cosine: float, n_features: int) -> float:
@@ -186,13 +233,11 @@ def isotropic_error(cosine: float, n_features: int) -> float:
 
 
 def size_steps(least: int, most: int) -> list[int]:
-    """Return numbers of bits for an automatic choice: whole bytes, two per factor of two."""
-    sizes = {round(2 ** (step / 2) / 8) * 8 for step in range(6, 2 * max(1, most).bit_length() + 2)}
+    """Return sizes for an automatic choice, two per factor of two."""
+    sizes = {round(2 ** (step / 2)) for step in range(2 * max(1, most).bit_length() + 2)}
     return sorted(size for size in sizes if least <= size <= most)
 
 
-def float_scale_bytes(n_bytes: int | None) -> int | None:
-    """Return the bytes left for a code if code and float32 scale take ``n_bytes``."""
-    if n_bytes is not None and n_bytes <= 4:
-        raise ValueError(f"a weight vector takes at least 5 bytes, 4 of them its scale, got {n_bytes}")
-    return None if n_bytes is None else n_bytes - 4
+def _check_center(recipe: Recipe) -> None:
+    if recipe.center is not None:
+        raise ValueError("a head needs a recipe without center, because logits are products with whole vectors")

@@ -72,7 +72,7 @@ def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
     """Return the source of CUDA files of this package, after the common header."""
     folder = importlib.resources.files(__package__) / "cuda"
     common, *others = ((folder / name).read_text() for name in ("common.cuh", *files))
-    wgmma = [multiply_tile(constants["COLUMNS"])] if constants.get("WGMMA") else []
+    wgmma = [multiply_tile(2 * constants["QUERIES"])] if constants.get("WGMMA") else []
     return "\n".join([common, *wgmma, *others])
 
 

@@ -1,66 +1,67 @@
-"""Hadamard projections, adaptive and sign codes of signals on a device, with the bits of the CPU."""
+"""Encoding on a device, with the bytes of the CPU: Hadamard projections, codes of projections, and trellis codes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from .._arrays import Bytes, Float32
+from .._checks import as_signals
+from ..codes import Codes
+from ..encoding import Coder, encode
 from ..errors import GpuError
-from ..kernels import Layout
+from ..families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
+from ..families.signs_recipe import MIN_TOTAL, SignsRecipe
+from ..kernels import Ring, pack_log_factors
 from ..projections import Hadamard
-from .device import Array, Device
-from .stripes import Format
+from ..projections.blocks import Block
+from .codes import code_constants
+from .device import Array, Device, find_device, on_host
 
 PROJECTED_BYTES = 2**28  # of projections at a time
+WORK_BYTES = 2**30  # GPU memory for trellis encoding; less if little is free
+RING_THREADS = 128
+RING_SIGNALS = 4  # per 16 threads
 
 
-class GpuEncoder:
-    """Encoder of signals that are on a device already, with the bits of the CPU.
+class Projector:
+    """Hadamard projection of signals on a device, with the bits of the CPU.
 
-    Only Hadamard projections are supported: others use matrix products and transforms whose rounding depends on the
-    library, so codes would differ.
+    Others use matrix products and transforms whose rounding depends on the library, so codes would differ.
     """
 
-    _files: tuple[str, ...] = ("encode.cu",)
-
-    def __init__(self, projection: Any, layout: Layout, *, device: Device) -> None:
+    def __init__(self, projection: Any, *, device: Device) -> None:
         if not isinstance(projection, Hadamard):
             raise TypeError(
                 f"a GPU computes Hadamard projections, got a {projection.kind} one; project on the CPU, or use "
                 'projection="hadamard"'
             )
-        self.device = device
-        self.layout = layout
-        n = projection.n_features
+        self.device, n = device, projection.n_features
         power = 1 << n.bit_length() - 1
         self.n_features, self.n_pool, self._operators = n, projection.n_pool, projection.n_blocks
         self._signs = device.put(np.ascontiguousarray(projection.signs))
         self._coordinates = device.put(projection.last_coordinates.astype(np.uint32))
-        scales = 1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)
-        self._scales = tuple(np.float32(scale) for scale in scales)
+        self._scales = tuple(np.float32(scale) for scale in (1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)))
         self._threads = max(32, min(1024, -(-n // 64) * 32))  # two values per thread
-        self._module = Format.of(layout).module(
-            device,
-            *self._files,
-            N_FEATURES=n,
-            POWER=power,
-            ROUNDS=projection.rounds,
-            ROTATE_THREADS=self._threads,
-            FAST=int(layout.name == "fast"),
-        )
+        constants = {"N_FEATURES": n, "POWER": power, "ROUNDS": projection.rounds, "ROTATE_THREADS": self._threads}
+        self._module = device.module(("rotate.cu",), constants)
         self._row = n + n // 32 + 1  # words per signal in shared memory, padded against bank conflicts
         self._in_shared = 4 * self._row + 2048 <= device.shared_bytes
 
-    def project(self, signals: Array, out: Array) -> None:
-        """Write projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device."""
-        n_signals = len(signals)
+    def project(self, signals: Array, out: Array, norms: Array | None = None) -> None:
+        """Write projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device.
+
+        With ``norms``, float64, signals are divided by their norms, which are written there.
+        """
         work = None
         if not self._in_shared:
-            work = self.device.empty((self._operators * n_signals, self._row), np.float32)
+            work = self.device.empty((self._operators * len(signals), self._row), np.float32)
         self._module.launch(
             "rotate",
-            (n_signals, self._operators),
+            (len(signals), self._operators),
             self._threads,
             signals,
             self._signs,
@@ -68,58 +69,222 @@ class GpuEncoder:
             np.uint32(self.n_pool),
             *self._scales,
             work,
+            norms,
             out,
             shared=4 * self._row if self._in_shared else 0,
         )
 
-    def encode(self, signals: Array) -> tuple[Array, Array, Array]:
-        """Return codes (n_signals, code_bytes), norms and scales of signals; the scale of a zero signal is NaN."""
-        codes, totals = self.pack(signals)
-        squares = self.device.empty((len(signals),), np.float64)
-        self.square_norms(signals, squares)
-        return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
+
+class GpuEncoder:
+    """Encoder of signals that are on a device already: adaptive, grouped and sign codes of Hadamard projections."""
+
+    def __init__(self, recipe: SignsRecipe, *, device: Device) -> None:
+        self.device, self.recipe = device, recipe
+        self._projector = Projector(recipe.projection, device=device)
+        constants = code_constants(recipe.scorer)
+        self._module = device.module(("codes.cuh", "encode.cu"), constants)
+        self._n_bits = constants.get("N_BITS", 0)  # of adaptive codes
+        self._shared = 4 * self._n_bits + -(-constants["DATA_BYTES"] // 4) * 4 if self._n_bits else 0
+
+    def encode(self, signals: Array) -> Array:
+        """Return codes (n_signals, code_bytes) of signals (n_signals, n_features), both on the device."""
+        codes, _ = self.pack(signals)
+        if self.recipe.factor is not None:
+            squares = self.device.empty((len(signals),), np.float64)
+            sizes = np.uint32(len(signals)), np.uint32(self.recipe.n_features)
+            self._module.launch("square_norms", -(-len(signals) // 8), 256, signals, *sizes, squares)
+            codes[:, self.recipe.n_bytes :] = self.device.put(pack_log_factors(np.sqrt(self.device.get(squares))))
+        return codes
 
     def pack(self, signals: Array) -> tuple[Array, Array]:
-        """Return codes of signals on the device, and the sums of the selected magnitudes, float64."""
-        n_signals, device = len(signals), self.device
-        if not self._keeps_all and self._shared + 1024 > device.shared_bytes:
+        """Return codes whose factors are not set, and the sums of the kept magnitudes, float64."""
+        n_signals, device, n_pool = len(signals), self.device, self.recipe.n_pool
+        if self._shared + 1024 > device.shared_bytes:
             raise GpuError(
-                f"codes of {self.layout.n_bits} bits need {self._shared + 1024:,} bytes of shared memory, and this GPU "
+                f"codes of {self._n_bits} bits need {self._shared + 1024:,} bytes of shared memory, and this GPU "
                 f"has {device.shared_bytes:,}; encode on the CPU"
             )
-        codes = device.empty((n_signals, self.layout.code_bytes), np.uint8)
+        codes = device.empty((n_signals, self.recipe.code_bytes), np.uint8)
         totals = device.empty((n_signals,), np.float64)
-        size = max(1, PROJECTED_BYTES // (4 * self.n_pool))
-        projected = device.empty((min(size, n_signals), self.n_pool), np.float32)
+        size = max(1, PROJECTED_BYTES // (4 * n_pool))
+        projected = device.empty((min(size, n_signals), n_pool), np.float32)
         for start in range(0, n_signals, size):
             rows = slice(start, start + size)
-            part = signals[rows]
-            self.project(part, projected)
-            if self._keeps_all:
-                self._pack_signs(projected[: len(part)], codes[rows], totals[rows])
-            else:
-                self._module.launch(
-                    "pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared
-                )
+            self._projector.project(signals[rows], projected)
+            count = len(signals[rows])
+            sizes = np.uint32(count), np.uint32(self.recipe.code_bytes)
+            blocks, threads = (count, 512) if self._n_bits else (-(-count // 8), 256)
+            made = codes[rows], totals[rows]
+            self._module.launch("pack_codes", blocks, threads, projected, *sizes, *made, shared=self._shared)
         return codes, totals
 
-    def _pack_signs(self, projected: Array, codes: Array, totals: Array) -> None:
-        count = len(projected)
-        blocks = min(-(-count * self.layout.code_bytes // 256), 32 * self.device.n_processors)
-        self._module.launch("pack_bits", blocks, 256, projected, np.uint32(count), codes)
-        sizes = np.uint32(count), np.uint32(self.n_pool)
-        self._module.launch("magnitude_sums", -(-count // 8), 256, projected, *sizes, totals)
 
-    def square_norms(self, signals: Array, out: Array) -> None:
-        """Write square norms of signals, float64, summed in the order of the CPU."""
-        counts = np.uint32(len(signals)), np.uint32(self.n_features)
-        self._module.launch("square_norms", -(-len(signals) // 8), 256, signals, *counts, out)
+class SignsCoder:
+    """Coder of adaptive, grouped and sign codes: the device projects signals and packs codes."""
+
+    def __init__(self, recipe: SignsRecipe, device: Device) -> None:
+        self._recipe, self._device = recipe, device
+        self._encoder = GpuEncoder(recipe, device=device)
+
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+        signals, norms = self._device.put(block.values), np.sqrt(block.square_norms)
+        with self._device.stream_of(signals):
+            made, totals = (self._device.get(array) for array in self._encoder.pack(signals))
+        if (totals <= MIN_TOTAL * norms).any():
+            return self._recipe.encode(block, n_threads=n_threads)  # which raises, except for zero signals
+        codes: Bytes = made
+        if self._recipe.factor is not None:
+            codes[:, self._recipe.n_bytes :] = pack_log_factors(norms)
+        return codes
+
+
+class RingEncoder:
+    """Viterbi encoder of trellis codes on a device, with the bytes of ``kernels.active().ring_encode``.
+
+    Costs of states are in registers, decisions in GPU memory. The next batch of signals is copied while one is encoded.
+    """
+
+    def __init__(self, device: Device, ring: Ring) -> None:
+        self.device, self.ring = device, ring
+        self._module = device.module(("ring.cu",), {"THREADS": RING_THREADS, "SIGNALS": RING_SIGNALS})
+        self._tables = tuple(map(device.put, encoder_tables(ring)))
+        self._squares = device.put(np.ascontiguousarray(ring.squares))
+
+    def ring_encode(self, ring: Ring, coordinates: Float32, *, n_threads: int = 1) -> Bytes:
+        """Return codes and their factors; ``n_threads`` is not used."""
+        assert ring is self.ring
+        codes = np.empty((len(coordinates), self.ring.n_steps // 2 + 2), np.uint8)
+        device = self.device
+        with device.stream_of(self._squares):
+            room = min(WORK_BYTES, device.free_bytes() // 4)
+            size = max(1, min(room // (16 * self.ring.n_steps + 4 * self.ring.n_coded), len(coordinates)))
+            shape = size, self.ring.n_coded
+            buffers = [device.empty(shape, np.float32) for _ in range(2 if size < len(coordinates) else 1)]
+            device.wait()  # memory freed by earlier work may still be in use
+            encoded: tuple[slice, Array] | None = None
+            for number, start in enumerate(range(0, len(coordinates), size)):
+                rows = slice(start, min(start + size, len(coordinates)))
+                here = buffers[number % 2][: rows.stop - start]
+                with device.background():  # while the previous batch is encoded
+                    device.copy(coordinates[rows], here)
+                    device.wait()
+                if encoded is not None:
+                    codes[encoded[0]] = device.get(encoded[1])
+                encoded = rows, self._encode(here)
+            if encoded is not None:
+                codes[encoded[0]] = device.get(encoded[1])
+        return codes
+
+    def _encode(self, coordinates: Array) -> Array:
+        """Return the codes of coordinates (n_signals, n_coded) on the device; asynchronous."""
+        n, device = len(coordinates), self.device
+        before, last = device.empty((self.ring.n_steps, n, 16), np.uint8), device.empty((n,), np.uint8)
+        counts = np.uint32(self.ring.n_steps), np.uint32(n)
+        blocks = -(-n // (RING_THREADS // 16 * RING_SIGNALS))
+        sizes = np.uint32(self.ring.n_coded), *counts
+        self._module.launch("find_paths", blocks, RING_THREADS, coordinates, *self._tables, *sizes, before, last)
+        codes = device.empty((n, self.ring.n_steps // 2 + 2), np.uint8)
+        norms = self._squares, np.float64(self.ring.constant)
+        self._module.launch("write_codes", -(-n // 128), 128, before, last, *norms, *counts, codes)
+        return codes
+
+
+def encoder_tables(ring: Ring) -> tuple[npt.NDArray[Any], ...]:
+    """Return the steps, columns, costs and slopes that ``cuda/ring.cu`` describes."""
+    dims = np.diff(ring.first)
+    steps = np.stack([ring.first[:-1], ring.starts // 16, dims, dims], axis=1).astype(np.uint32)
+    squares = np.zeros((ring.n_steps, 256), np.float32)
+    for step, start in enumerate(ring.starts.tolist()):
+        levels = ring.columns[start : start + 256 * dims[step]].reshape(-1, 256).astype(np.float32)
+        for weight, level in zip(ring.weights[ring.first[step] :], levels, strict=False):
+            squares[step] += weight * (level * level)
+    slopes = np.stack([np.float32(-2) * ring.weights, ring.scales], axis=1)
+    columns = (by_state(ring.columns).astype(np.int16) + 128).astype(np.uint8)
+    return steps, columns, np.ascontiguousarray(by_state(squares)), slopes
+
+
+def by_state(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows of 256 windows in the order [state after][state before] instead of [before][after]."""
+    return windows.reshape(-1, 16, 16).transpose(0, 2, 1)
+
+
+class TrellisCoder:
+    """Coder of trellis codes: the CPU projects signals, the device runs the Viterbi algorithm."""
+
+    def __init__(self, recipe: TrellisRecipe, device: Device) -> None:
+        self._recipe, self._encoder = recipe, RingEncoder(device, recipe.ring)
+
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+        return self._recipe.encode(block, n_threads=n_threads, coder=self._encoder)
+
+
+CODERS: dict[type[Recipe], Callable[..., Coder]] = {
+    AdaptiveRecipe: SignsCoder,
+    GroupedRecipe: SignsCoder,
+    SignRecipe: SignsCoder,
+    TrellisRecipe: TrellisCoder,
+}
+"""Coders by type of recipe."""
+
+
+def make_coder(recipe: Recipe, device: str | Device) -> Coder:
+    """Return a coder for this recipe; raise TypeError if there is none."""
+    return _coder_type(type(recipe))(recipe, find_device(device))
+
+
+def check_coder(recipe: Recipe | type[Recipe], device: str | Device) -> None:
+    """Raise unless the device exists and encodes this recipe, or recipes of this type before one is learned."""
+    if isinstance(recipe, type):
+        find_device(device)
+        _coder_type(recipe)
+    else:
+        make_coder(recipe, device)
+
+
+def _coder_type(recipe_type: type[Recipe]) -> Callable[..., Coder]:
+    found = CODERS.get(recipe_type)
+    if found is None:
+        supported = ", ".join(known.family for known in CODERS)
+        raise TypeError(
+            f"a GPU makes codes of the families {supported}, got {recipe_type.__name__}, a recipe of "
+            f"{recipe_type.family} codes; encode on the CPU, without a device"
+        )
+    return found
+
+
+class SignalEncoder:
+    """Encoder of a recipe on a CUDA device, with the same bytes as the CPU.
+
+    Made by the ``to`` methods of encoders. Adaptive, grouped and sign codes need a Hadamard projection and are computed
+    entirely on the device. Trellis codes can have any basis: the CPU projects the signals, and the device runs the
+    Viterbi algorithm.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    device : str
+        "cuda", or "cuda:1" for the second GPU.
+    feature_names : sequence of str, optional
+        Required column names of tables, in order.
+    """
+
+    def __init__(
+        self, recipe: Recipe, *, device: str | Device = "cuda", feature_names: Sequence[str] | None = None
+    ) -> None:
+        self.recipe, self.feature_names = recipe, feature_names
+        self._device = find_device(device)
+        self._coder = make_coder(recipe, self._device)
 
     @property
-    def _keeps_all(self) -> bool:
-        """Whether codes are sign codes, which keep the whole pool."""
-        return self.layout.name == "signs"
+    def device(self) -> str:
+        """Name of the device."""
+        return self._device.name
 
-    @property
-    def _shared(self) -> int:
-        return 4 * self.layout.n_bits + -(-self.layout.code_bytes // 4) * 4
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
+        """Return one code per signal, with the bytes of the CPU encoder; signals may be CUDA tensors."""
+        values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
+        made = encode(self.recipe, values, n_threads=n_threads, coder=self._coder)
+        return self.recipe.codes_type.unchecked(made, self.recipe)
+
+    def __repr__(self) -> str:
+        return f"SignalEncoder({self.recipe.family} codes of {self.recipe.n_features} features on {self.device})"

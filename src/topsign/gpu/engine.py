@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
 from ..families import Comparison, Recipe, Visits
-from ..families.sign_comparison import (
-    AsymmetricComparison,
-    ChosenRowsComparison,
-    ExpectedScaleComparison,
-    HammingComparison,
-)
-from ..families.trellis.comparison import TrellisComparison
+from ..families.comparison import CodeColumns, CodeComparison, HammingComparison
+from ..kernels import BLOCK, Scoring
 from ..search import ENGINE, Hits
 from ..store import Segment, Snapshot
-from .best import MAX_K, BestSearch, WithinSearch
-from .chunks import MAX_QUERIES, Chunk, ResidentChunks, bitmap_words, chunks_of
+from .codes import CodeFormat, DeviceQueries, Part
 from .device import Array as DeviceArray
 from .device import Device
-from .forms import AsymmetricForm, Form, HammingForm, TrellisForm
-from .scan import Part, Tuning
+from .scan import DEFAULT, MAX_K, BestSearch, Tuning, WithinSearch
 
-FORMS: dict[type[Comparison], type[Form]] = {
-    HammingComparison: HammingForm,
-    AsymmetricComparison: AsymmetricForm,
-    ExpectedScaleComparison: AsymmetricForm,
-    ChosenRowsComparison: AsymmetricForm,
-    TrellisComparison: TrellisForm,
-}
-"""Forms by type of comparison. Subclasses may compare differently, so they are registered separately."""
+CHUNK = 2**22  # entries per copy to the device
+MAX_QUERIES = 1024  # per scan
+COMPARISONS = (CodeComparison, HammingComparison)
+"""Comparisons that the device executes. Subclasses may compare differently, so they are listed separately."""
 
 COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
-SCAN_COST = 87_000.0  # nanoseconds of a scan per chunk and cell, besides those per entry; on an H200
+SCAN_COST = 87_000.0  # nanoseconds of a scan per chunk, besides those per entry
+BYTE_COSTS = {"signs": 6e-4, "groups": 5e-4, "ring": 1e-3, "kept": 5e-3}
+"""Nanoseconds per byte of a code and query, by kind of codes."""
 
 
-def form_type(comparison: Comparison) -> type[Form]:
-    """Return the form of a comparison; raise TypeError if there is none."""
-    found = FORMS.get(type(comparison))
-    if found is None:
-        supported = ", ".join(known.__name__ for known in FORMS)
-        raise TypeError(f"a GPU executes {supported}, got {type(comparison).__name__}; search these codes on the CPU")
-    return found
+def executes(comparison: Comparison) -> TypeGuard[CodeComparison]:
+    """Return whether there are kernels for a comparison; the CPU executes others."""
+    return type(comparison) in COMPARISONS
 
 
 class GpuEngine:
@@ -54,37 +44,41 @@ class GpuEngine:
     ----------
     device : Device
     recipe : Recipe
-        Recipe of the codes; TypeError if there is no form for its comparisons.
+        Recipe of the codes; TypeError if the device does not execute its comparisons.
     memory : int
-        Bytes of codes and weights to keep in GPU memory.
-    tuning : Tuning, optional
-        Sizes of scans; chosen for the codes by default.
+        Bytes of codes to keep in GPU memory.
+    tuning : Tuning
+        Sizes of scans.
     """
 
-    def __init__(self, device: Device, recipe: Recipe, *, memory: int, tuning: Tuning | None = None) -> None:
+    def __init__(self, device: Device, recipe: Recipe, *, memory: int, tuning: Tuning = DEFAULT) -> None:
         no_queries = recipe.prepare(np.empty((0, recipe.n_features), np.float32), scoring=recipe.scorings[0])
-        self.device, self._loader = device, form_type(no_queries).loader(device, no_queries)
-        self.chunks = ResidentChunks(device, self._loader, memory)
-        self._tuning = tuning or self._loader.tuning
+        if not executes(no_queries):
+            supported, name = ", ".join(known.__name__ for known in COMPARISONS), type(no_queries).__name__
+            raise TypeError(f"a GPU executes {supported}, got {name}; search these codes on the CPU")
+        self.device, self.tuning = device, tuning
+        self.chunks = ResidentChunks(device, memory)
+        self._formats: dict[Scoring, CodeFormat] = {}
 
     def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
         """Return the k best entries of each query, or all if fewer are alive."""
-        form, wanted, n_queries = form_type(comparison)(comparison), min(k, len(snapshot)), len(comparison)
+        wanted, n_queries = min(k, len(snapshot)), len(comparison)
         if not wanted or not n_queries:
-            return Hits.none(n_queries)
-        if wanted > MAX_K:  # more than a thread block sorts: rank all scores on the host
+            return Hits.none()
+        if not executes(comparison):
+            return ENGINE.rank(comparison, snapshot, k, n_threads=n_threads)
+        if wanted > MAX_K:  # more than a thread block sorts: rank all values on the host
             every = np.full(n_queries, -np.inf, np.float32)
-            hits = Hits.merge(self._within(form, snapshot, every), descending=True, k=wanted)
+            hits = Hits.merge(self._within(comparison, snapshot, every), k=wanted)
         else:
-            hits = Hits.merge(self._rank(form, snapshot, n_queries, wanted), descending=True, k=wanted)
-        hits = completed(snapshot, hits, n_queries, wanted)
-        return replace(hits, values=form.values(hits.queries, hits.values))
+            hits = Hits.merge(self._rank(comparison, snapshot, wanted), k=wanted)
+        return completed(snapshot, hits, n_queries, wanted)
 
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         """Return every entry that reaches the bound of its query."""
-        form = form_type(comparison)(comparison)
-        hits = Hits.merge(self._within(form, snapshot, form.thresholds(bounds)), descending=True)
-        return replace(hits, values=form.values(hits.queries, hits.values))
+        if not executes(comparison):
+            return ENGINE.within(comparison, snapshot, bounds, n_threads=n_threads)
+        return Hits.merge(self._within(comparison, snapshot, bounds.astype(np.float32)))
 
     def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
         """Return the k best entries of the regions that each query visits; the CPU visits them faster than a device."""
@@ -92,100 +86,117 @@ class GpuEngine:
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
+        if not executes(comparison):
+            return ENGINE.scan_cost(comparison, n_entries)
+        n_bytes = n_entries * comparison.scorer.code_bytes
         if not self.chunks.holds_all:
-            return n_entries * self._loader.nbytes(1) * COPY_COST
-        per_entry, per_pair = form_type(comparison).scan_costs
-        n_scans = len(self.chunks) * len(self._loader.formats)
-        return n_scans * SCAN_COST + n_entries * (per_entry + per_pair * len(comparison))
+            return n_bytes * COPY_COST
+        return len(self.chunks) * SCAN_COST + n_bytes * BYTE_COSTS[comparison.scorer.kind] * len(comparison)
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
         """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
         return ENGINE.visit_cost(comparison, n_entries, n_pairs)
 
-    def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:
-        """Yield the best entries of each block of queries, run of chunks and cell."""
-        device, size = self.device, MAX_QUERIES
-        for start in range(0, n_queries, size):
-            queries = form.queries(device, slice(start, start + size))
+    def _rank(self, comparison: CodeComparison, snapshot: Snapshot, k: int) -> Iterator[Hits]:
+        """Yield the best entries of each block of queries and run of chunks."""
+        device, form = self.device, self._format(comparison.scorer)
+        for start in range(0, len(comparison), MAX_QUERIES):
+            queries = DeviceQueries.put(device, comparison.rounded, slice(start, start + MAX_QUERIES))
             for run in ascending_chunks(snapshot):
-                searches: dict[int, tuple[BestSearch, RowMap]] = {}
-                for codes in self._cell_parts(run, form.weights):
-                    if codes.cell not in searches:
-                        search = BestSearch(
-                            device,
-                            self._loader.formats[codes.cell],
-                            len(queries[codes.cell]),
-                            k,
-                            run.n_entries,
-                            whole=form.whole,
-                            waits=self._loader.waits,
-                            tuning=self._tuning,
-                        )
-                        search.start(queries[codes.cell])
-                        searches[codes.cell] = search, RowMap()
-                    search, rows = searches[codes.cell]
-                    search.scan(rows.place(codes))
-                for search, rows in searches.values():
-                    positions, scores = device.get(search.positions), device.get(search.scores)
-                    found = positions >= 0
-                    yield hits_at(snapshot, start + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
+                search = BestSearch(form, len(queries), k, run.n_entries, tuning=self.tuning)
+                search.start(queries)
+                for part in self._parts(run):
+                    search.scan(part)
+                positions, values = device.get(search.positions), device.get(search.values)
+                found = positions >= 0
+                yield hits_at(snapshot, start + np.nonzero(found)[0], run.rows(positions[found]), values[found])
 
-    def _within(self, form: Form, snapshot: Snapshot, thresholds: Float32) -> Iterator[Hits]:
-        """Yield every entry that reaches the threshold of its query, scan by scan."""
-        device, size = self.device, MAX_QUERIES
-        for start in range(0, len(thresholds), size):
-            block = slice(start, start + size)
-            queries = form.queries(device, block)
+    def _within(self, comparison: CodeComparison, snapshot: Snapshot, bounds: Float32) -> Iterator[Hits]:
+        """Yield every entry that reaches the bound of its query, scan by scan."""
+        form = self._format(comparison.scorer)
+        for start in range(0, len(bounds), MAX_QUERIES):
+            block = slice(start, start + MAX_QUERIES)
+            queries = DeviceQueries.put(self.device, comparison.rounded, block)
             for run in ascending_chunks(snapshot):
-                search = WithinSearch(device, thresholds[block], run.largest, whole=form.whole, tuning=self._tuning)
-                mapped: dict[int, RowMap] = {}
-                for codes in self._cell_parts(run, form.weights):
-                    rows = mapped.setdefault(codes.cell, RowMap())
-                    found = search.scan(self._loader.formats[codes.cell], queries[codes.cell], rows.place(codes))
-                    for query, positions, scores in found:
-                        yield hits_at(snapshot, start + query, rows.of(positions), scores)
+                search = WithinSearch(form, queries, bounds[block], run.largest, tuning=self.tuning)
+                for part in self._parts(run):
+                    for query, positions, values in search.scan(part):
+                        yield hits_at(snapshot, start + query, run.rows(positions), values)
 
-    def _cell_parts(self, run: AscendingChunks, weights: str | None) -> Iterator[CellPart]:
-        """Yield the codes of each cell of each chunk; they stay on the device until the next chunk is requested."""
-        chunks = [one.chunk for one in run.placed]
-        for loaded, placed in zip(self.chunks.load(chunks, weights), run.placed, strict=True):
-            for codes in loaded.cells:
-                alive = self._alive(placed.alive, codes.positions)
-                part = Part(codes.stripes, None if weights is None else codes.weights[weights], None, alive)
-                yield CellPart(codes.cell, part, placed.first_row, codes.positions)
+    def _parts(self, run: AscendingChunks) -> Iterator[Part]:
+        """Yield the codes of each chunk, which stay on the device until the next chunk is requested."""
+        bases = run.starts.tolist()
+        for planes, chunk, base in zip(self.chunks.load(run.chunks), run.chunks, bases, strict=False):
+            alive = None if chunk.alive is None else self.device.put(bitmap_words(chunk.alive))
+            yield Part(planes, len(chunk), None, alive, base)
 
-    def _alive(self, alive: Bytes | None, positions: Int64 | None) -> DeviceArray | None:
-        if alive is None:
-            return None
-        if positions is not None:
-            alive = np.packbits(np.unpackbits(alive, bitorder="little")[positions], bitorder="little")
-        return self.device.put(bitmap_words(alive))
+    def _format(self, scoring: Scoring) -> CodeFormat:
+        if scoring not in self._formats:
+            self._formats[scoring] = CodeFormat(self.device, scoring)
+        return self._formats[scoring]
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedChunk:
-    """A chunk of a snapshot, and which of its entries are alive."""
+class Chunk:
+    """Consecutive entries of a segment."""
 
-    chunk: Chunk
-    alive: Bytes | None  # packed bitmap; None: all
-    first_row: int
+    columns: CodeColumns  # of the segment; immutable
+    positions: slice
+    first_row: int = 0  # in the snapshot
+    alive: Bytes | None = None  # packed bitmap; None: all
+
+    def __len__(self) -> int:
+        return int(self.positions.stop - self.positions.start)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Key of the chunk, unique while its columns exist."""
+        return id(self.columns), self.positions.start
+
+    @property
+    def planes(self) -> Bytes:
+        """Blocks of codes in byte planes."""
+        first, end = self.positions.start // BLOCK, -(-self.positions.stop // BLOCK)
+        planes: Bytes = self.columns.codes.planes[first:end]
+        return planes
+
+
+def chunks_of(segment: Segment, first_row: int = 0) -> list[Chunk]:
+    """Return the chunks of a segment."""
+    made = []
+    for start in range(0, len(segment), CHUNK):
+        end = min(start + CHUNK, len(segment))
+        alive = None if segment.alive is None else segment.alive[start // 8 : -(-end // 8)]
+        made.append(Chunk(segment.columns, slice(start, end), first_row + start, alive))
+    return made
 
 
 @dataclass(frozen=True, eq=False)
 class AscendingChunks:
-    """Chunks of a snapshot with ascending ids, so that ties by position are ties by id."""
+    """Chunks of a snapshot with ascending ids, so that ties by position in all of them are ties by id."""
 
-    placed: list[PlacedChunk]
+    chunks: list[Chunk]
+    starts: Int64 = field(init=False)  # position of the first entry of each chunk, and the number of entries
+
+    def __post_init__(self) -> None:
+        starts = np.cumsum([0, *(len(chunk) for chunk in self.chunks)], dtype=np.int64)
+        object.__setattr__(self, "starts", starts)
 
     @property
     def n_entries(self) -> int:
         """Number of entries, alive or not."""
-        return sum(len(one.chunk) for one in self.placed)
+        return int(self.starts[-1])
 
     @property
     def largest(self) -> int:
         """Number of entries of the largest chunk."""
-        return max(len(one.chunk) for one in self.placed)
+        return max(map(len, self.chunks))
+
+    def rows(self, positions: Int64) -> Int64:
+        """Return the rows of positions in the snapshot."""
+        owners = np.searchsorted(self.starts, positions, side="right") - 1
+        first_rows = np.array([chunk.first_row for chunk in self.chunks], np.int64)
+        return np.asarray(positions - self.starts[owners] + first_rows[owners])
 
 
 def ascending_chunks(snapshot: Snapshot) -> Iterator[AscendingChunks]:
@@ -196,62 +207,91 @@ def ascending_chunks(snapshot: Snapshot) -> Iterator[AscendingChunks]:
         run = next((run for run in runs if run[-1][1].ids[-1] < segment.ids[0]), None)
         runs.append([(start, segment)]) if run is None else run.append((start, segment))
     for run in runs:
-        yield AscendingChunks([placed for start, segment in run for placed in _placed(start, segment)])
+        yield AscendingChunks([chunk for start, segment in run for chunk in chunks_of(segment, start)])
 
 
-def _placed(start: int, segment: Segment) -> Iterator[PlacedChunk]:
-    for chunk in chunks_of(segment):
-        first, end = chunk.positions.start, chunk.positions.stop
-        alive = None if segment.alive is None else segment.alive[first // 8 : -(-end // 8)]
-        yield PlacedChunk(chunk, alive, start + first)
+class ResidentChunks:
+    """Cache of chunks in GPU memory: those that fit are resident, the others are copied for each search."""
+
+    def __init__(self, device: Device, memory: int) -> None:
+        self.device, self.memory = device, memory
+        self._resident: dict[tuple[int, int], DeviceArray] = {}
+        self.holds_all = False  # whether the last snapshot fits
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return the number of resident chunks."""
+        return len(self._resident)
+
+    @staticmethod
+    def needed_bytes(snapshot: Snapshot) -> int:
+        """Return the GPU memory that all entries of a snapshot need, in bytes."""
+        return sum(chunk.planes.nbytes for segment in snapshot.segments for chunk in chunks_of(segment))
+
+    @property
+    def nbytes(self) -> int:
+        """GPU memory of the resident chunks, in bytes."""
+        return sum(int(planes.nbytes) for planes in self._resident.values())
+
+    def keep(self, snapshot: Snapshot) -> int:
+        """Load new chunks that fit and drop chunks of earlier snapshots; return the number of entries copied."""
+        with self._lock:
+            wanted = {chunk.key: chunk for segment in snapshot.segments for chunk in chunks_of(segment)}
+            self._resident = {key: planes for key, planes in self._resident.items() if key in wanted}
+            copied, taken = 0, self.nbytes
+            for key, chunk in wanted.items():
+                taken += 0 if key in self._resident else chunk.planes.nbytes
+                if key in self._resident or taken > self.memory:
+                    continue
+                self._resident[key] = self.device.put(chunk.planes)
+                copied += len(chunk)
+            self.holds_all = len(self._resident) == len(wanted)
+            return copied
+
+    def load(self, chunks: list[Chunk]) -> Iterator[DeviceArray]:
+        """Yield the codes of chunks in order; copy the next one that is not resident during the scan."""
+        resident = dict(self._resident)  # another thread may keep another snapshot
+        missing = iter([chunk for chunk in chunks if chunk.key not in resident])
+        with ThreadPoolExecutor(1) as copier:
+            coming = [copier.submit(self._copy, chunk) for chunk in _take(missing)]
+            for chunk in chunks:
+                if chunk.key in resident:
+                    yield resident[chunk.key]
+                else:
+                    planes = coming.pop().result()
+                    coming = [copier.submit(self._copy, following) for following in _take(missing)]
+                    yield planes
+                    self.device.wait()  # for the scan, before the memory is reused
+
+    def _copy(self, chunk: Chunk) -> DeviceArray:
+        with self.device.background():
+            planes = self.device.put(chunk.planes)
+            self.device.wait()
+        return planes
 
 
-@dataclass(frozen=True, eq=False)
-class CellPart:
-    """Codes of one cell of a chunk, ready to be scanned."""
-
-    cell: int
-    part: Part
-    first_row: int  # of the chunk in the snapshot
-    positions: Int64 | None  # in the chunk; None: all
+def bitmap_words(alive: Bytes) -> Array:
+    """Convert a bitmap of bytes to words of 32 bits."""
+    padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
+    padded[: len(alive)] = alive
+    return padded.view(np.uint32)
 
 
-@dataclass(frozen=True, eq=False)
-class RowMap:
-    """Mapping from positions in a search to rows of the snapshot."""
-
-    starts: list[int] = field(default_factory=lambda: [0])
-    parts: list[CellPart] = field(default_factory=list)
-
-    def place(self, codes: CellPart) -> Part:
-        """Append the codes of a chunk; return them with their position in the search."""
-        base = self.starts[-1]
-        self.parts.append(codes)
-        self.starts.append(base + len(codes.part))
-        return replace(codes.part, base=base)
-
-    def of(self, positions: Int64) -> Int64:
-        """Return the rows of positions."""
-        rows = np.empty(len(positions), np.int64)
-        owners = np.searchsorted(self.starts, positions, side="right") - 1
-        for owner in np.unique(owners):
-            mine, codes = owners == owner, self.parts[owner]
-            here = positions[mine] - self.starts[owner]
-            rows[mine] = codes.first_row + (here if codes.positions is None else codes.positions[here])
-        return rows
+def _take(chunks: Iterator[Chunk]) -> list[Chunk]:
+    """Return the next chunk, or none."""
+    return [chunk for _, chunk in zip(range(1), chunks, strict=False)]
 
 
-def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, sums: Float32) -> Hits:
+def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, values: Float32) -> Hits:
     """Return the hits of entries by their rows in a snapshot."""
-    return Hits(queries, rows, snapshot.gather("ids", rows), sums)
+    return Hits(queries, rows, snapshot.gather("ids", rows), values)
 
 
 def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
-    """Return k hits per query: the device omits sums of -inf (overflow), which come last, ordered by id."""
-    hits = hits[hits.values > -np.inf]
+    """Return k hits per query: the device omits values of -inf (overflow), which come last, ordered by id."""
     if len(hits) == n_queries * k:
         return hits
-    rows, sums = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, np.float32)
+    rows, values = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, np.float32)
     ranks = np.arange(len(hits)) - np.searchsorted(hits.queries, hits.queries)
-    rows[hits.queries, ranks], sums[hits.queries, ranks] = hits.rows, hits.values
-    return Hits.ranked(snapshot, rows, sums)
+    rows[hits.queries, ranks], values[hits.queries, ranks] = hits.rows, hits.values
+    return Hits.ranked(snapshot, rows, values)

@@ -18,9 +18,7 @@ class GpuIndex:
     """Searcher of a snapshot of an index, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
 
     ``search`` and ``within`` take the arguments of the index, queries also as CUDA tensors, and return its results to
-    the last bit. Adaptive codes are first scored with queries rounded to 8 bits and a proven error bound; the few
-    candidates are then scored exactly, in the order of additions that all kernels share. Sums of trellis codes are
-    integers, so they are exact at once. The CPU projects the queries.
+    the last bit: sums of rounded queries are exact integers on every device. The CPU projects the queries.
 
     Parameters
     ----------
@@ -28,8 +26,8 @@ class GpuIndex:
     device : str
         "cuda", or "cuda:1" for the second GPU.
     memory : int, optional
-        Bytes of codes and weights to keep in GPU memory, nine tenths of the free memory by default. Codes that do not
-        fit are copied during every search, overlapping with the scan.
+        Bytes of codes to keep in GPU memory, nine tenths of the free memory by default. Codes that do not fit are
+        copied during every search, overlapping with the scan.
 
     Raises
     ------

@@ -1,42 +1,45 @@
-"""Scans: a batch of rounded queries against codes on a device."""
+"""Scans and searches: the k best codes of each query, or all that reach a bound, with the values of the CPU.
+
+Sums are exact integers, so the value of a code is final at once. A scan collects the codes whose values exceed the bar
+of a query, the k-th best value so far; they are then merged with the best so far, which raises the bar. A scan takes at
+most as many codes as the buffer of candidates holds, or is repeated in smaller parts after an overflow, so no candidate
+is lost.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .device import Array, Device, Module
-from .stripes import GROUP, CodeFormat, Format, Stripes
+from .._arrays import Float32, Int64
+from ..kernels import BLOCK
+from .codes import CodeFormat, DeviceQueries, Part
+from .device import Array, Device
 
-TILE = 128  # codes per tile of a matrix product
-LONG_BITS = 1024  # from this size on, queries have two digits: the error bound of one would admit too many candidates
-FEW_COLUMNS = 16
-BestSoFar = tuple[Array, Array] | None  # keys and positions
-PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48, 96, 192)}  # by digits
+TILE = 128  # codes per tile of a product, and coordinates per slice
+MAX_K = 2048  # entries per query that one thread block sorts; more are merged on the host
+BATCHES = (1, 2, 4, 8)  # queries that a thread compares with a code while it reads it
+TILES = (8, 16, 32, 64, 128)  # queries per tile of a product
+STATIC_SHARED = 1024  # bytes left for static shared memory
+KEPT_ROW_BYTES = 2**28  # of adaptive codes that are decoded at a time
 
 
 @dataclass(frozen=True)
 class Tuning:
     """Sizes that change speed and memory, never results."""
 
-    sample: int = 8192  # codes scored to initialise the bars of a few queries, divided among them
-    first: int = 16896  # codes of the first scan of a batch
+    few: int = 8  # queries up to which tables are used
+    first: int = 16384  # codes of the first scan
     growth: int = 512  # maximum ratio of the codes of a scan to those scanned before it
     candidate_bytes: int = 2**27
     largest: int = 2**22  # maximum number of codes per scan
-    waves: int = 4  # tiles per multiprocessor and product
-    few_columns: int = FEW_COLUMNS
-    gather_threads: int = 1024
-
-    def sampled(self, n_queries: int) -> int:
-        """Return the number of codes scored for the first bar of each query."""
-        return min(2048, max(1, self.sample // n_queries))
+    threads: int = 512  # of a thread block that looks up tables
 
     def capacity(self, n_queries: int, n_codes: int) -> int:
-        """Return the capacity for candidates of each query, which bounds the codes of a scan."""
+        """Return the capacity for candidates of each query."""
         room = max(self.first, min(self.largest, self.candidate_bytes // (8 * max(1, n_queries))))
         return -(-min(room, max(1, n_codes)) // TILE) * TILE
 
@@ -45,259 +48,266 @@ DEFAULT = Tuning()
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Consecutive codes on a device, with the weights and biases of their sums."""
-
-    stripes: Stripes
-    weights: Array | None = None  # float32
-    biases: Array | None = None  # float32
-    alive: Array | None = None  # packed bitmap in uint32; None: all
-    base: int = 0  # position of the first code
-
-    def __len__(self) -> int:
-        return self.stripes.n_codes
-
-
-@dataclass(frozen=True, eq=False)
 class Candidates:
-    """Output arrays of scans: the codes that may score above the bar of each query."""
+    """Output arrays of scans: the codes whose values exceed the bar of each query."""
 
-    steps: Array
-    margins: Array
     bars: Array
     counts: Array
     positions: Array  # (n_queries, capacity)
-    centers: Array
-    n_queries: int
-    capacity: int
+    values: Array
 
     @classmethod
     def empty(cls, device: Device, n_queries: int, capacity: int) -> Candidates:
-        steps = device.empty((2 * n_queries,), np.float32)  # and constants, for trellis codes
-        margins, bars = (device.empty((n_queries,), np.float32) for _ in range(2))
-        counts = device.zeros((n_queries,), np.uint32)
-        positions = device.empty((n_queries, capacity), np.uint32)
-        centers = device.empty((n_queries, capacity), np.float32)
-        return cls(steps, margins, bars, counts, positions, centers, n_queries, capacity)
+        bars, counts = device.empty((n_queries,), np.float32), device.zeros((n_queries,), np.uint32)
+        shape = n_queries, capacity
+        return cls(bars, counts, device.empty(shape, np.uint32), device.empty(shape, np.float32))
 
-    def arguments(self, part: Part, start: int, count: int, *, every: bool) -> tuple[object, ...]:
-        """Return the kernel arguments of a scan over some codes of a part."""
-        end = start + count
-        return (
-            self.steps,
-            self.margins,
-            self.bars,
-            None if part.weights is None else part.weights[start:end],
-            None if part.biases is None else part.biases[start:end],
-            None if part.alive is None else part.alive[start // 32 :],
-            np.uint32(part.base + start),
-            np.uint32(count),
-            np.uint32(self.n_queries),
-            np.uint32(self.capacity),
-            np.uint32(every),
-            self.counts,
-            self.positions,
-            self.centers,
-        )
+    @property
+    def capacity(self) -> int:
+        return int(self.positions.shape[1])
 
 
 class Scanner(ABC):
-    """Kernels that compare a batch of rounded queries with codes of one format."""
+    """Kernels that compare a batch of queries with codes of one format."""
 
-    def __init__(self, device: Device, form: CodeFormat, n_queries: int) -> None:
-        self.device = device
-        self.format = form
-        self.n_queries = n_queries
+    codes = 2**30  # that one launch compares
+    levels: Array = None  # decoded rows of these codes
+
+    def __init__(self, form: CodeFormat, n_queries: int) -> None:
+        self.device, self.format, self.n_queries = form.device, form, n_queries
+        self._queries: DeviceQueries | None = None
+
+    def start(self, queries: DeviceQueries) -> None:
+        """Set the queries."""
+        self._queries = queries
+        self._prepare(queries)
 
     @abstractmethod
-    def round(self, queries: Any, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
-        """Round and set queries (n_queries, n_pool); clear earlier results."""
+    def _prepare(self, queries: DeviceQueries) -> None:
+        """Write the values of queries in the form that the kernels read."""
 
     @abstractmethod
-    def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
+    def _launch(self, planes: Array, count: int, *target: object) -> None:
+        """Launch the kernels for some codes."""
+
+    def scan(self, part: Part, start: int, count: int, to: Candidates) -> None:
         """Scan ``count`` codes of a part for candidates; ``start`` is a multiple of 128."""
+        self._scan(part, start, count, to, None)
 
-    @abstractmethod
-    def scores(self, part: Part, steps: Array, out: Array) -> None:
-        """Write all scores, (n_queries, n_codes) float32, up to the rounding of the digits."""
+    def values(self, part: Part, out: Array) -> None:
+        """Write the values of all codes with their biases, (n_queries, n_codes) float32."""
+        self._scan(part, 0, len(part), None, out)
 
-
-def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to: Candidates, held: BestSoFar) -> None:
-    """Launch the kernel that writes queries in the layout of the scans and clears earlier results."""
-    keys, positions = held or (None, None)
-    n_held = np.uint32(0 if held is None else held[0].shape[1])
-    found = to.steps, to.margins, to.bars, to.counts, keys, positions, n_held
-    module.launch(kernel, to.n_queries, 512, *arguments, *found)
-
-
-def round_digits(
-    scanner: Scanner,
-    digits: int,
-    table: Array,
-    width: int,
-    queries: Array,
-    to: Candidates,
-    held: BestSoFar,
-    *,
-    whole: bool,
-) -> None:
-    """Round queries to digits, into a table with rows of ``width`` bytes, or 0 for columns of the product."""
-    module = scanner.format.module(scanner.device, "queries.cu", DIGITS=digits)
-    start_search(module, "round_queries", (queries, np.uint32(width), np.uint32(whole), table), to, held)
-
-
-class GatherScanner(Scanner):
-    """Scanner for a few queries: looks up their values at the locations of each code."""
-
-    def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
-        super().__init__(device, form, n_queries)
-        self.digits = digits
-        columns = n_queries * digits
-        self._width = next(width for width in (1, 4, 8, 16) if width >= columns)
-        table_bytes = -(-form.n_pool * max(4, self._width) // 16) * 16
-        self._table = device.zeros((table_bytes,), np.uint8)
-        in_shared = table_bytes + 1024 <= device.shared_bytes
-        self._shared = table_bytes if in_shared else 0
-        self._threads = tuning.gather_threads
-        if table_bytes > device.shared_bytes // 4:
-            self._threads = 1024 if self._width <= 8 else 512
-        self._module = form.module(
-            device,
-            "gather.cu",
-            WIDTH=self._width,
-            DIGITS=digits,
-            TABLE_SHARED=int(in_shared),
-            GATHER_THREADS=self._threads,
-        )
-
-    def round(self, queries: Array, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
-        round_digits(self, self.digits, self._table, self._width, queries, to, held, whole=whole)
-
-    def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
-        arguments = to.arguments(part, start, count, every=every)
-        grid = self._grid("gather", count)
-        codes = part.stripes.at(start)
-        self._module.launch("gather", grid, self._threads, codes, self._table, *arguments, shared=self._shared)
-
-    def scores(self, part: Part, steps: Array, out: Array) -> None:
-        self._module.launch(
-            "gather_all",
-            self._grid("gather_all", len(part)),
-            self._threads,
-            part.stripes.words,
-            self._table,
-            steps,
-            part.weights,
-            part.biases,
-            np.uint32(len(part)),
-            np.uint32(self.n_queries),
-            np.uint64(len(part)),
-            out,
-            shared=self._shared,
-        )
-
-    def _grid(self, name: str, count: int) -> int:
-        resident = self._module.resident_blocks(name, self._threads, self._shared) * self.device.n_processors
-        return min(resident, -(-count // self._threads))
-
-
-class TileScanner(Scanner):
-    """Scanner for batches: expands codes to rows of bytes, which the tensor cores multiply with the queries.
-
-    ``row_bytes`` is the shared memory that rows occupy throughout, ``stage_bytes`` that of staging them beside the
-    columns. A launch takes at most ``codes`` codes; ``across`` blocks share the columns of a tile (0: one per tile).
-    """
-
-    rows_file: str  # kernels that expand codes to rows
-    row_bytes, stage_bytes, codes, across = 0, 0, 2**30, 0
-
-    def __init__(
-        self, device: Device, form: CodeFormat, n_queries: int, n_pool: int, digits: int, **constants: int
-    ) -> None:
-        super().__init__(device, form, n_queries)
-        columns = -(-n_queries // 8) * 8 * digits
-        sizes = [size for size in PRODUCT_COLUMNS[digits] if self._needed(size, digits) + 1024 <= device.shared_bytes]
-        size = next((size for size in sizes if size >= columns), sizes[-1])
-        self._column_tiles, self._shared = -(-columns // size), self._needed(size, digits)
-        self._columns = device.zeros((self._column_tiles * size, -(-n_pool // TILE) * TILE), np.uint8)
-        constants |= {"COLUMNS": size, "WGMMA": int(device.has_wgmma)}
-        self._module = form.module(device, "tiles.cuh", self.rows_file, "product.cu", DIGITS=digits, **constants)
-
-    def _needed(self, columns: int, digits: int) -> int:
-        """Return the shared memory of a thread block, in bytes."""
-        queries = columns // digits
-        centers = 4 * (TILE * (queries + 8) + 2 * max(queries, TILE))  # and their numbers
-        return self.row_bytes + max(self.stage_bytes + 3 * TILE * columns, centers)
-
-    @abstractmethod
-    def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
-        """Return the operand of the product for ``n`` codes."""
-
-    def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
+    def _scan(self, part: Part, start: int, count: int, to: Candidates | None, out: Array | None) -> None:
+        assert self._queries is not None
+        found = (None, None, None) if to is None else (to.counts, to.positions, to.values)
         for first in range(start, start + count, self.codes):
             n = min(self.codes, start + count - first)
-            arguments = list(to.arguments(part, first, n, every=every))
-            if every:  # each code has its own slot in the buffers of the whole scan
-                arguments[-2:] = [to.positions.ravel()[first - start :], to.centers.ravel()[first - start :]]
-            self._launch("product", self._rows(part, first, n), n, *arguments)
-
-    def scores(self, part: Part, steps: Array, out: Array) -> None:
-        for first in range(0, len(part), self.codes):
-            n = min(self.codes, len(part) - first)
+            planes = part.planes[first // BLOCK :]
             self._launch(
-                "product_all",
-                self._rows(part, first, n),
+                planes,
                 n,
-                steps,
-                None if part.weights is None else part.weights[first:],
+                planes,
+                self._queries.scales,
+                self._queries.constants,
+                None if to is None else to.bars,
+                self.format.factors,
                 None if part.biases is None else part.biases[first:],
+                None if part.alive is None else part.alive[first // BLOCK :],
+                np.uint32(part.base + first),
                 np.uint32(n),
                 np.uint32(self.n_queries),
+                np.uint32(0 if to is None else to.capacity),
+                *found,
+                None if out is None else out.reshape(-1)[first:],
                 np.uint64(len(part)),
-                out.ravel()[first:],
             )
 
-    def _launch(self, kernel: str, rows: tuple[Array, ...], n: int, *arguments: object) -> None:
-        across = self.across or self._column_tiles
-        columns = self._columns, np.uint32(self._column_tiles), np.uint32(across)
-        self._module.launch(kernel, -(-n // TILE) * across, 256, *rows, *columns, *arguments, shared=self._shared)
+
+class TableScanner(Scanner):
+    """Scanner for a few queries: bytes of codes look up parts of the sums in tables in shared memory."""
+
+    def __init__(self, form: CodeFormat, n_queries: int, tuning: Tuning = DEFAULT) -> None:
+        super().__init__(form, n_queries)
+        size, room = table_bytes(form), form.device.shared_bytes - STATIC_SHARED
+        fitting = [batch for batch in BATCHES if batch * size <= room]
+        self._batch = next((batch for batch in fitting if batch >= n_queries), fitting[-1])
+        self._shared, self._threads = self._batch * size, tuning.threads
+        self._tables = self.device.zeros((-(-n_queries // self._batch) * self._shared,), np.uint8)
+        self._entries = {"ring": 512 * form.n_bytes, "kept": form.width}.get(form.scoring.kind, 32 * (form.n_bytes + 3))
+        constants = {"QUERIES": self._batch, "TABLE_BYTES": size, "THREADS": self._threads}
+        self._module = form.module("tables.cu", **constants)
+
+    @staticmethod
+    def fits(form: CodeFormat) -> bool:
+        """Return whether the tables of one query fit in shared memory."""
+        return table_bytes(form) + STATIC_SHARED <= form.device.shared_bytes
+
+    def _prepare(self, queries: DeviceQueries) -> None:
+        grid = -(-self._entries // 256), self.n_queries
+        books = self.format.steps, self.format.levels
+        self._module.launch("make_tables", grid, 256, queries.values, *books, self._tables)
+
+    def _launch(self, planes: Array, count: int, *target: object) -> None:
+        resident = self._module.resident_blocks("scan_tables", self._threads, self._shared) * self.device.n_processors
+        blocks = min(resident, -(-count // self._threads))
+        for first in range(0, self.n_queries, self._batch):
+            tables = self._tables, np.uint32(first)
+            self._module.launch("scan_tables", blocks, self._threads, *tables, *target, shared=self._shared)
 
 
-class ProductScanner(TileScanner):
-    """Scanner for batches of adaptive and sign codes, which are expanded to bytes of -1, 0 and 1."""
-
-    format: Format
-    rows_file, stage_bytes = "bitmaps.cu", 2 * TILE * TILE
-
-    def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
-        super().__init__(device, form, n_queries, form.n_pool, digits)
-        self.digits = digits
-        slices = -(-form.n_pool // TILE)
-        self._window_shared = GROUP * (min(slices, 64) * 8 + 1) * 4
-        self.codes = tuning.waves * device.n_processors * TILE  # expanded at a time
-        kept = 0 if form.signs else self.codes * form.n_bits
-        self._kept = device.empty((kept,), np.uint16 if form.n_pool <= 2**15 else np.uint32)
-        self._bitmaps = device.empty((self.codes * slices * 8,), np.uint32)
-
-    def round(self, queries: Array, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
-        round_digits(self, self.digits, self._columns, 0, queries, to, held, whole=whole)
-
-    def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
-        codes, groups = part.stripes.at(first), -(-n // GROUP)
-        if self.format.signs:
-            self._module.launch("draw_signs", groups, 256, codes, self._bitmaps)
-        else:
-            self._module.launch("list_kept", -(-groups // 4), 4 * GROUP, codes, np.uint32(n), self._kept)
-            self._module.launch("draw_bitmaps", groups, 512, self._kept, self._bitmaps, shared=self._window_shared)
-        return (self._bitmaps,)
+def table_bytes(form: CodeFormat) -> int:
+    """Return the bytes of the tables of one query, see ``cuda/tables.cu``."""
+    sizes = {"ring": 2048 * form.n_bytes, "kept": -(-form.width // 8) * 16}
+    return sizes.get(form.scoring.kind, -(-form.n_bytes // 4) * 256)
 
 
-def make_scanner(device: Device, form: Format, n_queries: int, *, digits: int, tuning: Tuning = DEFAULT) -> Scanner:
+class ProductScanner(Scanner):
+    """Scanner for batches: decodes tiles of codes to bytes, which the tensor cores multiply with the queries."""
+
+    def __init__(self, form: CodeFormat, n_queries: int) -> None:
+        super().__init__(form, n_queries)
+        slices = -(-form.width // TILE)
+        kept = slices <= 4  # decoded codes stay in shared memory for all queries
+        rows = TILE * TILE * (slices if kept else 2)
+        needed = {size: rows + max(6 * TILE * size, 4 * TILE * (size + 9)) for size in TILES}
+        fitting = [size for size in TILES if needed[size] + STATIC_SHARED <= form.device.shared_bytes]
+        size = next((size for size in fitting if size >= n_queries), fitting[-1])
+        self._shared, self._n_tiles = needed[size], -(-n_queries // size)
+        self._across = 1 if kept else self._n_tiles
+        self._columns = self.device.zeros((2 * size * self._n_tiles, slices * TILE), np.uint8)
+        self._module = form.module("product.cu", QUERIES=size, WGMMA=int(self.device.has_wgmma))
+        if form.scoring.kind == "kept":
+            self.codes = max(1, KEPT_ROW_BYTES // (TILE * TILE * slices)) * TILE
+            self.levels = self.device.empty((self.codes, slices * TILE), np.uint8)
+
+    def _prepare(self, queries: DeviceQueries) -> None:
+        self._module.launch("split_queries", self.n_queries, 256, queries.values, self._columns)
+
+    def _launch(self, planes: Array, count: int, *target: object) -> None:
+        if self.levels is not None:
+            self._module.launch("decode_kept", -(-count // 128), 128, planes, np.uint32(count), self.levels)
+        levels = self.format.levels if self.levels is None else self.levels
+        sizes = np.uint32(self._n_tiles), np.uint32(self._across)
+        rows = self.format.coordinates, levels, self._columns, *sizes
+        blocks = -(-count // TILE) * self._across
+        self._module.launch("scan_products", blocks, 256, *rows, *target, shared=self._shared)
+
+
+def make_scanner(form: CodeFormat, n_queries: int, tuning: Tuning = DEFAULT) -> Scanner:
     """Return the faster scanner for this number of queries."""
-    few = n_queries * digits <= tuning.few_columns and not form.signs
-    return (GatherScanner if few else ProductScanner)(device, form, n_queries, digits, tuning)
+    if n_queries <= tuning.few and TableScanner.fits(form):
+        return TableScanner(form, n_queries, tuning)
+    return ProductScanner(form, n_queries)
 
 
-def search_digits(form: Format, *, whole: bool) -> int:
-    """Return the number of digits that queries are rounded to."""
-    return 2 if form.n_bits >= LONG_BITS and not whole else 1
+class BestSearch:
+    """The k best codes of a batch of queries. Parts must come in the order of their positions.
+
+    With ``waits``, scans take more codes than the buffer of candidates holds, and are repeated after an overflow: fewer
+    and larger scans, but the host synchronizes after each. Calls that are captured in a CUDA graph cannot.
+    """
+
+    def __init__(
+        self,
+        form: CodeFormat,
+        n_queries: int,
+        k: int,
+        n_codes: int,
+        *,
+        fill: bool = False,
+        waits: bool = True,
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        device = self.device = form.device
+        self.n_queries, self.k, self.fill, self.waits, self.tuning = n_queries, k, fill, waits, tuning
+        self.scanner = make_scanner(form, n_queries, tuning)
+        self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, n_codes))
+        self.values = device.empty((n_queries, k), np.float32)
+        self.positions = device.empty((n_queries, k), np.int64)
+        self._best = device.empty((n_queries, k), np.uint64), device.empty((n_queries, k), np.uint32)
+        self._module = device.module(("best.cu",), {})
+        self._room = 512
+        while self._room < max(2 * k, k + 256):
+            self._room *= 2
+        self._seen = 0
+
+    def start(self, queries: DeviceQueries) -> None:
+        """Set new queries."""
+        self._seen = 0
+        self.scanner.start(queries)
+        found, numbers = self.candidates, (queries.scales, queries.constants, np.uint32(self.k))
+        self._module.launch("start_search", self.n_queries, 256, *numbers, found.bars, found.counts, *self._best)
+
+    def scan(self, part: Part, out: tuple[Array, Array] | None = None) -> None:
+        """Scan the codes of a part; write values and positions of the best codes so far to ``out``."""
+        start = 0
+        while start < len(part):
+            count = min(len(part) - start, self._limit())
+            self.scanner.scan(part, start, count, self.candidates)
+            if count > self.candidates.capacity and self._overflows():
+                self.candidates.counts[...] = 0
+                count = self.candidates.capacity
+                self.scanner.scan(part, start, count, self.candidates)
+            self._keep(part, out or (self.values, self.positions))
+            start += count
+            self._seen += count
+
+    def _limit(self) -> int:
+        """Return the codes of the next scan: at most the capacity, or more if the scan can be repeated."""
+        capacity, growth = self.candidates.capacity, self.tuning.growth
+        if not self.waits or not self._seen:
+            return max(TILE, min(max(self.tuning.first, growth * self._seen), capacity) // TILE * TILE)
+        growth = max(1, min(growth, capacity // (4 * self.k)))  # about k * growth candidates are expected
+        return max(capacity, min(self.tuning.largest, growth * self._seen)) // TILE * TILE
+
+    def _overflows(self) -> bool:
+        """Return whether the candidates of some query overflowed in the last scan."""
+        return int(self.device.get(self.candidates.counts).max()) > self.candidates.capacity
+
+    def _keep(self, part: Part, out: tuple[Array, Array]) -> None:
+        found = self.candidates
+        self._module.launch(
+            "keep_best",
+            self.n_queries,
+            256,
+            part.biases,
+            np.uint32(part.base),
+            np.uint32(found.capacity),
+            np.uint32(self.k),
+            np.uint32(self._room),
+            found.counts,
+            found.positions,
+            found.values,
+            *self._best,
+            found.bars,
+            np.uint32(self.fill),
+            *out,
+            shared=12 * self._room,
+        )
+
+
+class WithinSearch:
+    """All codes that reach the bound of each query, in parts of at most ``largest`` codes."""
+
+    def __init__(
+        self, form: CodeFormat, queries: DeviceQueries, bounds: Float32, largest: int, *, tuning: Tuning = DEFAULT
+    ) -> None:
+        self.device, n_queries = form.device, len(queries)
+        self.scanner = make_scanner(form, n_queries, tuning)
+        self.scanner.start(queries)
+        self.candidates = Candidates.empty(self.device, n_queries, tuning.capacity(n_queries, largest))
+        self.candidates.bars[...] = self.device.put(np.nextafter(bounds, np.float32(-np.inf)))
+
+    def scan(self, part: Part) -> Iterator[tuple[Int64, Int64, Float32]]:
+        """Yield queries, positions and values of matching codes of a part, scan by scan."""
+        device, found = self.device, self.candidates
+        for start in range(0, len(part), found.capacity):
+            found.counts[...] = 0
+            self.scanner.scan(part, start, min(found.capacity, len(part) - start), found)
+            counts = device.get(found.counts).astype(np.int64)
+            queries, slots = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, np.newaxis])
+            if len(queries):
+                most = int(counts.max())
+                positions, values = device.get(found.positions[:, :most]), device.get(found.values[:, :most])
+                yield queries, positions[queries, slots].astype(np.int64), values[queries, slots]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import BaseIndex
-from .constructors import AdaptiveIndex, SignIndex, TrellisIndex
+from .constructors import AdaptiveIndex, GroupedIndex, SignIndex, TrellisIndex
 from .entries import Entries, Entry
 from .index import Index
 from .opening import index_for, open_index
@@ -17,6 +17,7 @@ __all__ = [
     "BaseIndex",
     "Entries",
     "Entry",
+    "GroupedIndex",
     "Index",
     "Match",
     "Matches",

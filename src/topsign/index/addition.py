@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Int64
+from .._arrays import Array, Bytes, Int64
 from .._checks import as_signals, check_metadata, check_part, check_source, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
 from ..encoding import Coder, check_signals, encode
-from ..families import Encoded, Recipe
+from ..families import Recipe
 from ..projections.blocks import float_blocks
 from ..search import SampleDraw, first_excluded
 from ..store import Change, Note, make_segments, pack_originals
@@ -23,6 +23,8 @@ from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 from .sources import keep_feature_names
 
 BLOCK_BYTES = 2**24  # bytes of signals per block
+
+CODES_BYTES = 2**27  # bytes of new codes that are held as rows before they become blocks
 
 CoderOf = Callable[[Recipe], Coder]
 
@@ -69,13 +71,13 @@ class Addition:
     def __len__(self) -> int:
         return int(self.part.stop - self.part.start)
 
-    def encode(self, recipe: Recipe, part: slice) -> Encoded:
+    def encode(self, recipe: Recipe, part: slice) -> Bytes:
         """Encode rows and draw the calibration sample in the same pass."""
         coder: Coder | None = None if self.coder is None else self.coder(recipe)
         observe = None if self.drawn is None else self.drawn.observe
         return encode(recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=observe)
 
-    def encode_first(self, recipe: Recipe) -> Encoded:
+    def encode_first(self, recipe: Recipe) -> Bytes:
         """Encode all rows before the store exists, with the ids of a new index."""
         ids = np.arange(len(self)) if self.ids is None or isinstance(self.ids, list) else self.ids
         self.drawn = SampleDraw(ids, self.signals.shape[1], first=self.part.start)
@@ -89,10 +91,10 @@ class Addition:
         self,
         change: Change,
         recipe: Recipe,
-        made: Encoded | None,
+        made: Bytes | None,
         *,
         originals: str | None,
-        assigned: Callable[[Bytes, Mapping[str, Float32]], dict[str, Array]],
+        assigned: Callable[[Bytes], dict[str, Array]],
     ) -> Ids:
         """Add the entries to a change and return their ids.
 
@@ -114,14 +116,14 @@ class Addition:
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)
-        for part in parts:
+        for part in _pieces(parts, max(1, CODES_BYTES // recipe.code_bytes)):
             here = slice(self.part.start + part.start, self.part.start + part.stop)
-            one = self.encode(recipe, here) if made is None else made.rows(part)
+            codes = self.encode(recipe, here) if made is None else made[part]
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
-            extras = assigned(one.codes, one.columns)
+            extras = assigned(codes)
             if originals is not None:
                 extras |= keep_originals(self.signals, here, originals, n_threads=self.n_threads)
-            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, given, extras))
+            change.add(make_segments(new[part].copy(), codes, noted, given, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:
             change.keep_source(*self.source)
@@ -131,6 +133,13 @@ class Addition:
             return new
         texts: Ids = as_texts(text.decode() for text in text_ids or ())
         return texts
+
+
+def _pieces(parts: list[slice], n_rows: int) -> Iterator[slice]:
+    """Yield the parts in pieces of at most ``n_rows`` rows."""
+    for part in parts:
+        for start in range(part.start, part.stop, n_rows):
+            yield slice(start, min(start + n_rows, part.stop))
 
 
 def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | None:

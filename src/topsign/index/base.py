@@ -63,7 +63,7 @@ class BaseIndex(ABC):
 
     @property
     def family(self) -> str:
-        """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
+        """Family of the codes: "adaptive", "grouped", "sign", "trellis" or one of your own."""
         return self._known.family
 
     @property
@@ -75,11 +75,6 @@ class BaseIndex(ABC):
     def metric(self) -> str:
         """Quantity that scores estimate: "correlation" or "inner_product"."""
         return self._known.metric
-
-    @property
-    def norms(self) -> bool:
-        """Whether norms of signals are kept."""
-        return self._known.norms
 
     @property
     def path(self) -> str | None:
@@ -292,7 +287,7 @@ class BaseIndex(ABC):
         false_alarm : float in (0, 1)
             Probability of any false pair in the whole index. With P pairs of entries, returned pairs have p-values of
             at most ``1 - (1 - false_alarm) ** (1 / P)``. Only for families with a known null distribution of pairs
-            (adaptive, sign).
+            (adaptive, grouped, sign).
         threshold : float in [-1, 1]
             Minimum score: the estimated correlation, or the cosine of the two reconstructions.
         k : int

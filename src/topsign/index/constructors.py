@@ -1,4 +1,4 @@
-"""Constructors of indexes, one per family: AdaptiveIndex, SignIndex and TrellisIndex."""
+"""Constructors of indexes, one per family: AdaptiveIndex, GroupedIndex, SignIndex and TrellisIndex."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy.typing as npt
 
 from .._random import RandomState
 from .._warning import warn
-from ..families import AdaptiveRecipe, SignRecipe, TrellisRecipe
+from ..families import AdaptiveRecipe, GroupedRecipe, SignRecipe, TrellisRecipe
 from ..families.adaptive import resolve_bits
 from ..kernels import Layout
 from ..projections import Projection
@@ -16,10 +16,10 @@ from .reencoding import CONSTRUCTORS
 
 
 class AdaptiveIndex(Index):
-    """Index of adaptive codes with exact search.
+    """Index of adaptive codes, those of the paper, with exact search.
 
-    For long signals and weak matches: few bytes per entry, no training, and p-values. Results are identical for all
-    instruction sets and numbers of threads.
+    They keep the largest projections of the whole pool. :class:`GroupedIndex` finds more in the same bytes, and faster.
+    Results are identical for all instruction sets and numbers of threads.
 
     Parameters
     ----------
@@ -29,18 +29,11 @@ class AdaptiveIndex(Index):
         Projections kept for each entry; "auto" is an eighth of the pool, at least 16.
     n_pool : int
         Projections computed for each signal; n_features by default.
-    n_bytes : int, optional
-        Bytes per code, instead of n_bits; as many projections as fit are kept.
     projection : kind or Projection
         "hadamard", "gaussian", "rademacher", "sparse", "circulant", or an existing projection.
-    metric : "correlation", "cosine" or "inner_product"
-        Quantity that scores estimate. "cosine" is a synonym of "correlation", the cosine between the signals as given;
-        the mean of a signal's features is not subtracted.
-    norms : bool
-        Keep each signal's norm and scale (12 bytes per entry). Without them, correlations are estimated with the
-        expected scale, and inner products cannot be estimated.
-    layout : "compact" or "fast"
-        Layout of the codes, see :class:`topsign.AdaptiveCodes`.
+    metric : "correlation" or "inner_product"
+        Quantity that scores estimate. "correlation" is the cosine between the signals as given; the mean of a signal's
+        features is not subtracted. "inner_product" keeps the norm of each signal in two more bytes.
     center : bool or array of shape (n_features,)
         Mean that is subtracted from entries and queries: given, or learned from the first addition (True). It is stored
         with the index. Centre signals that share a component, such as embeddings of a network.
@@ -51,7 +44,7 @@ class AdaptiveIndex(Index):
         read only for candidates.
     path : path, optional
         Folder of the index, created if it does not exist. If it exists, all parameters must agree with it;
-        ``n_pool=None`` and ``random_state=None`` agree with any value. :func:`topsign.open_index` needs no parameters.
+        sizes and ``random_state`` that are not given agree with any value. :func:`topsign.open_index` needs no parameters.
     timeout : float, optional
         Seconds that a change waits for another writer before it raises TimeoutError; None waits without limit.
 
@@ -74,12 +67,9 @@ class AdaptiveIndex(Index):
         n_features: int,
         n_bits: int | str = "auto",
         n_pool: int | None = None,
-        n_bytes: int | None = None,
         projection: str | Projection = "hadamard",
         metric: str = "correlation",
-        norms: bool = True,
         center: bool | npt.ArrayLike = False,
-        layout: str = "compact",
         random_state: RandomState = None,
         originals: str | None = None,
         path: Path | None = None,
@@ -88,20 +78,17 @@ class AdaptiveIndex(Index):
         parameters = {
             "n_features": n_features,
             "n_bits": n_bits,
-            "n_bytes": n_bytes,
             "n_pool": n_pool,
             "projection": projection,
             "metric": metric,
-            "norms": norms,
             "center": center,
-            "layout": layout,
             "random_state": random_state,
         }
         self._start(AdaptiveRecipe, parameters, path=path, timeout=timeout, originals=originals)
         pool = n_features if n_pool is None else n_pool
-        kept = resolve_bits(n_bits, n_bytes, pool, layout)
+        kept = resolve_bits(n_bits, pool)
         if 4 * kept > pool and n_bits != pool:
-            _warn_of_share(Layout(layout, kept, pool))
+            _warn_of_share(Layout(kept, pool))
 
 
 class SignIndex(Index):
@@ -114,18 +101,17 @@ class SignIndex(Index):
     ----------
     n_features : int
         Length of a signal, at least 2.
-    n_pool : int
-        Number of projections and signs; n_features by default.
+    n_bytes : int
+        Bytes per code, of eight projections each; n_features // 8 by default. There may be more projections than
+        features.
     projection, metric, center, random_state, originals, path, timeout
         As in :class:`AdaptiveIndex`.
-    norms : bool
-        Keep each signal's norm and scale (12 bytes per entry), as :class:`AdaptiveIndex` does.
 
     Examples
     --------
     >>> import numpy as np, topsign as ts
     >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
-    >>> index = ts.SignIndex(n_features=512, random_state=7)
+    >>> index = ts.SignIndex(n_features=512, n_bytes=64, random_state=7)
     >>> ids = index.add(signals)
     >>> index.search(signals[5] + 0.5, k=1, adaptive_bits=64).ids
     array([[5]])
@@ -135,10 +121,9 @@ class SignIndex(Index):
         self,
         *,
         n_features: int,
-        n_pool: int | None = None,
+        n_bytes: int | None = None,
         projection: str | Projection = "hadamard",
         metric: str = "correlation",
-        norms: bool = True,
         center: bool | npt.ArrayLike = False,
         random_state: RandomState = None,
         originals: str | None = None,
@@ -147,14 +132,66 @@ class SignIndex(Index):
     ) -> None:
         parameters = {
             "n_features": n_features,
-            "n_pool": n_pool,
+            "n_bytes": n_bytes,
             "projection": projection,
             "metric": metric,
-            "norms": norms,
             "center": center,
             "random_state": random_state,
         }
         self._start(SignRecipe, parameters, path=path, timeout=timeout, originals=originals)
+
+
+class GroupedIndex(Index):
+    """Index of grouped codes, the largest of every eight projections and its sign, with exact search.
+
+    For long signals and weak matches: few bytes per entry, no training, and p-values. Results are identical for all
+    instruction sets and numbers of threads.
+
+    Parameters
+    ----------
+    n_features : int
+        Length of a signal, at least 2.
+    n_bytes : int
+        Bytes per code, of sixteen projections each; n_features // 16 by default. There may be more projections than
+        features.
+    projection, metric, center, random_state, originals, path, timeout
+        As in :class:`AdaptiveIndex`.
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
+    >>> index = ts.GroupedIndex(n_features=512, n_bytes=32, random_state=7)
+    >>> ids = index.add(signals)
+    >>> index.search(signals[[5, 7]] + 0.5, k=1).ids
+    array([[5],
+           [7]])
+    >>> index.within(signals[5], false_alarm=1e-6).ids
+    array([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_features: int,
+        n_bytes: int | None = None,
+        projection: str | Projection = "hadamard",
+        metric: str = "correlation",
+        center: bool | npt.ArrayLike = False,
+        random_state: RandomState = None,
+        originals: str | None = None,
+        path: Path | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        parameters = {
+            "n_features": n_features,
+            "n_bytes": n_bytes,
+            "projection": projection,
+            "metric": metric,
+            "center": center,
+            "random_state": random_state,
+        }
+        self._start(GroupedRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 
 class TrellisIndex(Index):
@@ -169,17 +206,11 @@ class TrellisIndex(Index):
     n_features : int
         Length of a signal, at least 2.
     n_bytes : int
-        Bytes per code.
+        Bytes per code, without its factor, which takes two more.
     basis : "principal", "hadamard" or an orthonormal Projection
-    n_local : power of two
-        Number of cells with their own axes and mean, see :class:`topsign.TrellisEncoder`.
     center : bool or array of shape (n_features,)
         Mean of unit signals, learned (True) or given, which is added back before scores are computed.
-    window : int in [4, 12]
-        Bits per window, see :class:`topsign.TrellisEncoder`.
     metric : "correlation" or "inner_product"
-    norms : bool
-        Keep each signal's norm in two additional bytes per entry. Required for inner products.
     random_state : int, Generator or None
     originals : "float32", "float16" or "int8", optional
         Also keep the signals themselves, see :class:`AdaptiveIndex`.
@@ -205,11 +236,8 @@ class TrellisIndex(Index):
         n_features: int,
         n_bytes: int,
         basis: str | Projection = "principal",
-        n_local: int = 1,
         center: bool | npt.ArrayLike = True,
-        window: int = 10,
         metric: str = "correlation",
-        norms: bool = False,
         random_state: RandomState = None,
         originals: str | None = None,
         path: Path | None = None,
@@ -219,11 +247,8 @@ class TrellisIndex(Index):
             "n_features": n_features,
             "n_bytes": n_bytes,
             "basis": basis,
-            "n_local": n_local,
             "center": center,
-            "window": window,
             "metric": metric,
-            "norms": norms,
             "random_state": random_state,
         }
         if isinstance(n_bytes, int) and isinstance(n_features, int) and n_bytes > 4 * n_features > 0:
@@ -235,7 +260,12 @@ class TrellisIndex(Index):
 
 
 CONSTRUCTORS.update(
-    {AdaptiveRecipe.family: AdaptiveIndex, SignRecipe.family: SignIndex, TrellisRecipe.family: TrellisIndex}
+    {
+        AdaptiveRecipe.family: AdaptiveIndex,
+        GroupedRecipe.family: GroupedIndex,
+        SignRecipe.family: SignIndex,
+        TrellisRecipe.family: TrellisIndex,
+    }
 )
 
 

@@ -7,12 +7,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .._arrays import Array
+from .._arrays import Array, Bytes
 from .._checks import check_choice, check_count
 from .._random import make_seed
 from ..errors import StorageError
-from ..families import Encoded, Recipe
-from ..families.base import check_metric
+from ..families import METRICS, Recipe
 from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, exists, open_store, resolve, store_for_recipe
 from .addition import Addition
 from .sources import keep_feature_names
@@ -80,14 +79,9 @@ class DeferredIndex:
         return int(self.parameters["n_features"])
 
     @property
-    def norms(self) -> bool:
-        """Whether norms of signals will be kept."""
-        return bool(self.parameters.get("norms", self.recipe_type.norms))
-
-    @property
     def metric(self) -> str:
         """Quantity that scores will estimate."""
-        return check_metric(self.parameters.get("metric", self.recipe_type.metric), self.norms)
+        return check_choice(self.parameters.get("metric", self.recipe_type.metric), "metric", METRICS)
 
     def open(self) -> tuple[Recipe, Store] | None:
         """Open the store at the path, or create one if nothing has to be learned; otherwise return None."""
@@ -126,7 +120,7 @@ class DeferredIndex:
             raise ValueError("a source without signals cannot be kept before the first signals; add some first")
         return not len(addition)
 
-    def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Encoded | None]:
+    def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Bytes | None]:
         """Learn from the first addition, and create the store after validating all of it.
 
         The third value holds the codes if they were computed; it is None if another process created the index, or if

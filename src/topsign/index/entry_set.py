@@ -114,8 +114,7 @@ class LocalEntries:
         recipe, snapshot = self.recipe, self.snapshot
         rows = rows_of(snapshot, ids)
         codes = snapshot.gather("codes", rows) if rows.size else np.empty((0, recipe.code_bytes), np.uint8)
-        columns = {name: snapshot.gather(name, rows).astype(np.float32) for name in recipe.column_names}
-        found = recipe.codes_type.unchecked(codes, recipe, columns)
+        found = recipe.codes_type.unchecked(codes, recipe)
         internal = snapshot.gather("ids", rows).astype(np.int64)
         return Entries(self.user_ids(internal), found, snapshot.notes(rows), snapshot.signals(rows))
 
@@ -136,13 +135,13 @@ class LocalEntries:
         return scan.distances(self.snapshot, hits)
 
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
-        return EqualCodes.none() if limit.k is not None else EqualCodes.find(limit.pairing, self.snapshot)
+        return EqualCodes.none() if limit.k is not None else EqualCodes.find(self.snapshot)
 
     def compared(
         self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
     ) -> Iterator[tuple[int, Reduced]]:
         snapshot, threads = equal.left_out(self.snapshot), kernels.n_threads(n_threads)
-        for n_compared, hits in compare_entries(self.recipe, snapshot, snapshot, limit, equal, threads):
+        for n_compared, hits in compare_entries(snapshot, snapshot, limit, equal, threads):
             yield n_compared, reduce([hits])
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:

@@ -38,7 +38,8 @@ RECENT = 1000  # entries that :meth:`Index.drift` looks at
 class Index(BaseIndex):
     """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
-    :class:`AdaptiveIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one, :func:`open_index` opens one.
+    :class:`AdaptiveIndex`, :class:`GroupedIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one,
+    :func:`open_index` opens one.
     A search reads one snapshot and takes no lock. Changes exclude each other and replace the snapshot. All methods are
     thread-safe.
     """
@@ -86,7 +87,7 @@ class Index(BaseIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ids, columns, regions and metadata."""
+        """Bytes of codes (with their factor bytes, in whole blocks of 32), ids, regions and metadata."""
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
 
     @property

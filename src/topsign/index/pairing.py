@@ -90,7 +90,7 @@ def _listed(most: int | None, equal: EqualCodes, parts: Iterable[Hits]) -> tuple
             kept.append(hits)
         else:
             kept.clear()
-    return kept[0] if len(kept) == 1 else Hits.merge(kept, descending=True), count
+    return kept[0] if len(kept) == 1 else Hits.merge(kept), count
 
 
 def _linked(parts: Iterable[Hits]) -> Int64:

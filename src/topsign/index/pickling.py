@@ -16,8 +16,7 @@ def state_of(recipe: Recipe, store: Store) -> dict[str, Any]:
     segments = [
         {
             "ids": one.ids,
-            "codes": one.codes,
-            "values": {name: one.column(name) for name in one.column_names},
+            "codes": one.codes.rows(),
             "texts": one.metadata and one.metadata.texts(range(len(one))),
             "text_ids": one.text_ids and one.text_ids.texts(range(len(one))),
             "extras": {name: one.extra(name) for name in one.extra_names},

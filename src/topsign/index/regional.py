@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Int64
+from .._arrays import Array, Bytes, Int64
 from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
@@ -88,12 +88,12 @@ class Regional:
             self._known[name] = known = table, made  # type: ignore[assignment]
         return known[1]  # type: ignore[return-value,index]
 
-    def assigned(self, change: Change) -> Callable[[Bytes, Mapping[str, Float32]], dict[str, Array]]:
+    def assigned(self, change: Change) -> Callable[[Bytes], dict[str, Array]]:
         """Return what computes the region column of new entries: none if there are no regions."""
         regions = self.regions(change.tables)
 
-        def assign(codes: Bytes, columns: Mapping[str, Float32]) -> dict[str, Array]:
-            return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes, columns)}
+        def assign(codes: Bytes) -> dict[str, Array]:
+            return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes)}
 
         return assign
 
@@ -131,8 +131,7 @@ class Regional:
     def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> list[dict[str, Array]]:
         found = []
         for number, segment in enumerate(snapshot.segments):
-            columns = {name: segment.columns.column(name) for name in self._recipe.column_names}
-            found.append({REGIONS: regions.assign_codes(self._recipe, segment.codes, columns)})
+            found.append({REGIONS: regions.assign_codes(self._recipe, segment.codes)})
             progress(number + 1, len(snapshot.segments))
         return found
 

@@ -13,7 +13,7 @@ from .._rows import take_rows
 from .._warning import warn
 from ..errors import CalibrationWarning
 from ..families import Recipe
-from ..families.laws import entry_level
+from ..families.null_distributions import entry_level
 from ..search import Calibration, Population, Progress, bulk_of_queries, learn_calibration
 from .null_check import CAUSE, FLOOD, MIN_ENTRIES, MIN_PAIRS, check_pairs
 

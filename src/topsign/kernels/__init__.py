@@ -1,47 +1,53 @@
-"""Kernels: operations on raw arrays in C++, and the memory layouts of codes."""
+"""Kernels: operations on raw arrays in C++, and the memory layout of codes."""
 
-from .choice import active, available, info, n_threads, use
-from .layout import LAYOUTS, Layout
-from .native import Kernels
-from .products import Panels, Product
-from .ranges import (
-    CellPositions,
-    CellTables,
+from .arrays import (
+    BLOCK,
+    FACTOR_BYTES,
+    CodeBlocks,
     CodeRange,
-    QueriedCells,
+    Layout,
+    Panels,
+    Product,
     RegionArrays,
     RegionCodes,
     RegionMeans,
     RegionRule,
-    TrellisRange,
+    Ring,
+    RoundedQueries,
+    Scoring,
     VisitedCodes,
+    fractions,
+    pack_log_factors,
+    unpack_factors,
 )
-from .trellis import CellColumns, RoundedCells, RoundedQueries, TrellisSignals, TrellisTables
+from .choice import active, available, info, n_threads, use
+from .native import Kernels
+from .structs import address
 
 __all__ = [
-    "LAYOUTS",
-    "CellColumns",
-    "CellPositions",
-    "CellTables",
+    "BLOCK",
+    "FACTOR_BYTES",
+    "CodeBlocks",
     "CodeRange",
     "Kernels",
     "Layout",
     "Panels",
     "Product",
-    "QueriedCells",
     "RegionArrays",
     "RegionCodes",
     "RegionMeans",
     "RegionRule",
-    "RoundedCells",
+    "Ring",
     "RoundedQueries",
-    "TrellisRange",
-    "TrellisSignals",
-    "TrellisTables",
+    "Scoring",
     "VisitedCodes",
     "active",
+    "address",
     "available",
+    "fractions",
     "info",
     "n_threads",
+    "pack_log_factors",
+    "unpack_factors",
     "use",
 ]

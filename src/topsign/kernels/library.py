@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .structs import FUNCTIONS, CRun
 
-INTERFACE = 14
+INTERFACE = 15
 """Must equal ts_interface() of the library, so that a stale build is refused."""
 
 

@@ -10,10 +10,22 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
-from .layout import Layout
+from .arrays import (
+    FACTOR_BYTES,
+    CodeBlocks,
+    CodeRange,
+    Int8,
+    Int16,
+    Layout,
+    Product,
+    RegionMeans,
+    RegionRule,
+    Ring,
+    RoundedQueries,
+    Scoring,
+    VisitedCodes,
+)
 from .library import load_library, native_paths
-from .products import Product
-from .ranges import CodeRange, QueriedCells, RegionMeans, RegionRule, TrellisRange, VisitedCodes
 from .structs import (
     CBest,
     CBytes,
@@ -26,22 +38,17 @@ from .structs import (
     CRun,
     CSelection,
     CSets,
-    CSigns,
-    CTrellisRounding,
+    address,
     c_code_ranges,
     c_codes,
     c_layout,
     c_products,
+    c_queries,
+    c_ring,
     c_rows,
-    c_trellis,
-    c_trellis_cell,
-    c_trellis_cells,
-    c_trellis_codes,
-    c_trellis_ranges,
-    c_trellis_signals,
+    c_scoring,
     c_visits,
 )
-from .trellis import CellColumns, Int8, RoundedCells, RoundedQueries, TrellisSignals, TrellisTables, address
 
 
 class Kernels:
@@ -137,112 +144,116 @@ class Kernels:
         return out
 
     def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
-        """Return codes (n_codes, layout.code_bytes) of locations and packed signs."""
+        """Return adaptive codes (n_codes, layout.code_bytes) of locations and packed signs."""
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
         contents = CContents(address(locations), address(signs))
         self._call("ts_pack_codes", n_threads, c_layout(layout), len(locations), contents, address(out))
         return out
 
     def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
-        """Return locations and packed signs of codes; arbitrary bytes give locations in the pool."""
+        """Return locations and packed signs of adaptive codes; arbitrary bytes give locations in the pool."""
         locations = np.empty((len(codes), layout.n_bits), np.int32)
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
         contents = CContents(address(locations), address(signs))
-        self._call("ts_unpack_codes", n_threads, c_codes(layout, codes), contents)
+        self._call("ts_unpack_codes", n_threads, c_layout(layout), address(codes), len(codes), contents)
         return locations, signs
 
     def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
         """Return whether ``pack_codes`` could have made each code of ascending locations."""
         out = np.empty(len(codes), np.bool_)
-        self._call("ts_valid_codes", n_threads, c_codes(layout, codes), address(out))
+        self._call("ts_valid_codes", n_threads, c_layout(layout), address(codes), len(codes), address(out))
         return out
 
-    def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
-        """Count the signs in which each query differs from each code, (n_queries, n_codes)."""
-        out = np.empty((len(query_bits), len(codes)), np.int32)
-        queries = CSigns(address(query_bits), None, len(query_bits))
-        self._call("ts_mismatches", n_threads, c_codes(layout, codes), queries, address(out))
+    def encode_groups(self, projected: Float32, *, n_threads: int = 1) -> tuple[Bytes, Float64]:
+        """Return nibbles of groups of eight projections, two per byte, and the sums of the largest magnitudes.
+
+        A nibble is the location of the largest magnitude (of equal ones the lower), plus 8 if it is not negative.
+        """
+        n, n_pool = projected.shape
+        out, totals = np.empty((n, n_pool // 16), np.uint8), np.empty(n)
+        self._call("ts_encode_groups", n_threads, c_rows(projected), address(out), address(totals))
+        return out, totals
+
+    def ring_encode(self, ring: Ring, coordinates: Float32, *, n_threads: int = 1) -> Bytes:
+        """Return trellis codes of coordinates, (n, n_steps / 2 + 2): the cheapest closed paths, and cosine factors.
+
+        A first pass around the ring, from any state, finds the state with the cheapest path; the second begins and ends
+        there. Of equal costs the lower state wins.
+        """
+        out = np.empty((len(coordinates), ring.n_steps // 2 + FACTOR_BYTES), np.uint8)
+        self._call("ts_ring_encode", n_threads, c_ring(ring), c_rows(coordinates), address(out))
         return out
 
-    def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
-        """Sum sign times projection of the query over the locations of each code, (n_queries, n_codes)."""
+    def ring_norms(self, ring: Ring, codes: Bytes, *, n_threads: int = 1) -> Float64:
+        """Return the norms of mean plus reconstruction of trellis codes, which may be followed by other bytes."""
+        out = np.empty(len(codes))
+        self._call("ts_ring_norms", n_threads, c_ring(ring), address(codes), *codes.shape, address(out))
+        return out
+
+    def decode(self, scoring: Scoring, codes: Bytes, *, n_threads: int = 1) -> Int8:
+        """Return the levels of codes, (n_codes, width); arbitrary bytes are safe."""
+        out = np.empty((len(codes), scoring.width), np.int8)
+        self._call("ts_decode", n_threads, c_scoring(scoring), address(codes), len(codes), address(out))
+        return out
+
+    def round(self, values: Float32, limit: int, *, n_threads: int = 1) -> tuple[Int16, Float32]:
+        """Return rows rounded to multiples of a step, and the steps.
+
+        The step of a row is its largest magnitude over ``limit``, in float32, or 1 if that is 0; quotients in float64
+        are rounded to the nearest integer, ties to even.
+        """
+        out, steps = np.empty(values.shape, np.int16), np.empty(len(values), np.float32)
+        self._call("ts_round", n_threads, c_rows(values), limit, address(out), address(steps))
+        return out, steps
+
+    def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries, *, n_threads: int = 1) -> Float32:
+        """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
         out = np.empty((len(queries), len(codes)), np.float32)
-        self._call("ts_score_sums", n_threads, c_codes(layout, codes), c_rows(queries), address(out))
+        arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), address(out)
+        self._call("ts_scores", n_threads, *arguments)
         return out
 
-    def rank_mismatches(
+    def rank(
+        self, scoring: Scoring, ranges: Sequence[CodeRange], queries: RoundedQueries, k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        """Return rows and scores, (n_queries, k), of the k codes with the highest scores, then -1 and nan.
+
+        Sorted by falling score, then by id. Scores are those of :meth:`scores`.
+        """
+        rows, values, best = _best(len(queries), k)
+        self._call("ts_rank", n_threads, c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
+        return rows, values
+
+    def visit(
+        self, scoring: Scoring, visits: VisitedCodes, queries: RoundedQueries, k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
+        rows, values, best = _best(len(queries), k)
+        self._call("ts_visit", n_threads, c_scoring(scoring), c_visits(visits), c_queries(queries), best)
+        return rows, values
+
+    def within(
         self,
-        layout: Layout,
+        scoring: Scoring,
         ranges: Sequence[CodeRange],
-        query_bits: Bytes,
-        k: int,
+        queries: RoundedQueries,
+        bounds: Float32,
         *,
-        masks: Bytes | None = None,
         n_threads: int = 1,
-    ) -> tuple[Int64, Int32]:
-        """Return rows and mismatches, (n_queries, k), of the k codes with fewest mismatches to each query.
-
-        Sorted by mismatches, then by id; -1 and -1 if there are fewer codes. With the layout "signs", ``masks``
-        (packed, one per query) names the bits to compare.
-        """
-        rows = np.empty((len(query_bits), k), np.int64)
-        mismatches = np.full((len(query_bits), k), -1, np.int32)
-        queries = CSigns(address(query_bits), address(masks), len(query_bits))
-        best = CBest(k, address(rows), address(mismatches))
-        self._call("ts_rank_mismatches", n_threads, c_code_ranges(layout, ranges), queries, best)
-        return rows, mismatches
-
-    def rank_scores(
-        self, layout: Layout, ranges: Sequence[CodeRange], queries: Float32, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        """Return rows and scores of the k codes with the highest scores, then -1 and nan if there are fewer.
-
-        Sorted by falling score, then by id. The score is that of ``score_sums``, times the weight of the code (in
-        float32). Either all ranges have weights or none.
-        """
-        rows = np.empty((len(queries), k), np.int64)
-        scores = np.full((len(queries), k), np.nan, np.float32)
-        best = CBest(k, address(rows), address(scores))
-        self._call("ts_rank_scores", n_threads, c_code_ranges(layout, ranges), c_rows(queries), best)
-        return rows, scores
-
-    def visit_mismatches(
-        self,
-        layout: Layout,
-        visits: VisitedCodes,
-        query_bits: Bytes,
-        k: int,
-        *,
-        masks: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int32]:
-        """Return what ``rank_mismatches`` returns, of the codes in the regions that each query visits."""
-        rows = np.empty((len(query_bits), k), np.int64)
-        mismatches = np.full((len(query_bits), k), -1, np.int32)
-        queries = CSigns(address(query_bits), address(masks), len(query_bits))
-        best = CBest(k, address(rows), address(mismatches))
-        self._call("ts_visit_mismatches", n_threads, c_layout(layout), c_visits(visits), queries, best)
-        return rows, mismatches
-
-    def visit_scores(
-        self, layout: Layout, visits: VisitedCodes, queries: Float32, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        """Return what ``rank_scores`` returns, of the codes in the regions that each query visits."""
-        rows = np.empty((len(queries), k), np.int64)
-        scores = np.full((len(queries), k), np.nan, np.float32)
-        best = CBest(k, address(rows), address(scores))
-        self._call("ts_visit_scores", n_threads, c_layout(layout), c_visits(visits), c_rows(queries), best)
-        return rows, scores
-
-    def visit_trellis(
-        self, cells: QueriedCells, visits: VisitedCodes, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        """Return what ``rank_trellis`` returns, of the codes in the regions that each query visits."""
-        shape = len(visits.starts) - 1, k
-        rows, scores = np.empty(shape, np.int64), np.full(shape, np.nan, np.float32)
-        best = CBest(k, address(rows), address(scores))
-        self._call("ts_visit_trellis", n_threads, c_trellis_cells(cells), c_visits(visits), best)
-        return rows, scores
+    ) -> tuple[Int64, Int64, Float32]:
+        """Return starts (n_queries + 1,), ascending rows and scores of all codes that reach the bound of each query."""
+        arguments, n_queries = (c_scoring(scoring), c_code_ranges(ranges), c_queries(queries)), len(queries)
+        capacity = 1024 * max(1, n_queries)
+        while True:
+            rows, values = np.empty(capacity, np.int64), np.empty(capacity, np.float32)
+            counts = np.zeros(n_queries, np.int64)
+            found = CFound(address(bounds), capacity, address(rows), address(values), address(counts))
+            self._call("ts_within", n_threads, *arguments, found)
+            starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+            total = int(starts[-1])
+            if total <= capacity:
+                return starts, rows[:total].copy(), values[:total].copy()
+            capacity = total
 
     def byte_products(self, queries: Int8, rows: Bytes, *, n_threads: int = 1) -> Int32:
         """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
@@ -273,48 +284,6 @@ class Kernels:
                 return best, starts, chosen[: starts[-1]]
             capacity = int(starts[-1])
 
-    def within_mismatches(
-        self,
-        layout: Layout,
-        ranges: Sequence[CodeRange],
-        query_bits: Bytes,
-        radii: Int32,
-        *,
-        masks: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Int32]:
-        """Return starts (n_queries + 1,), ascending rows and mismatches of all codes within each radius."""
-        queries = CSigns(address(query_bits), address(masks), len(query_bits))
-        return self._within("ts_within_mismatches", n_threads, c_code_ranges(layout, ranges), queries, bounds=radii)
-
-    def within_scores(
-        self,
-        layout: Layout,
-        ranges: Sequence[CodeRange],
-        queries: Float32,
-        thresholds: Float32,
-        *,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Float32]:
-        """Return starts, ascending rows and scores of all codes that reach the threshold of each query."""
-        inputs = c_code_ranges(layout, ranges), c_rows(queries)
-        return self._within("ts_within_scores", n_threads, *inputs, bounds=thresholds)
-
-    def _within(self, function: str, n_threads: int, *inputs: Any, bounds: Array) -> tuple[Int64, Int64, Any]:
-        """Call with room for some results, and again with enough room if there are more."""
-        n_queries = len(bounds)
-        capacity = 1024 * max(1, n_queries)
-        while True:
-            rows, values = np.empty(capacity, np.int64), np.empty(capacity, bounds.dtype)
-            counts = np.zeros(n_queries, np.int64)
-            found = CFound(address(bounds), capacity, address(rows), address(values), address(counts))
-            self._call(function, n_threads, *inputs, found)
-            starts = np.append(0, np.cumsum(counts)).astype(np.int64)
-            total = int(starts[-1])
-            if total <= capacity:
-                return starts, rows[:total].copy(), values[:total].copy()
-            capacity = total
-
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         """Code sets of locations arithmetically: return zero-padded rows of ``capacity`` bytes, and lengths."""
         out = np.empty((len(locations), capacity), np.uint8)
@@ -330,72 +299,8 @@ class Kernels:
         self._call("ts_decode_sets", n_threads, sets, address(coded), address(out))
         return out
 
-    def trellis_round(
-        self, projected: Float32, columns: CellColumns, constants: Float32, *, n_threads: int = 1
-    ) -> RoundedCells:
-        """Return queries rounded for each cell; ``constants`` is (n_cells, n_queries).
 
-        The scale of a query is its largest magnitude, times the weights, over 127 * 2**fine_bits; quotients in float64
-        are rounded to the nearest integer, ties to even.
-        """
-        n_queries, n_cells = len(projected), len(columns.sizes)
-        size = n_queries * len(columns.numbers)
-        values, scales = np.empty(size, np.int8), np.empty((n_cells, n_queries), np.float32)
-        fine, ends = np.empty(size, np.int8) if columns.fine_bits.any() else None, np.cumsum(columns.sizes)
-        read = c_rows(projected), address(columns.numbers), address(columns.weights), n_cells, address(ends)
-        rounding = CTrellisRounding(*read, address(columns.fine_bits), address(values), address(fine), address(scales))
-        self._call("ts_trellis_round", n_threads, rounding)
-        return RoundedCells(values, scales, constants, fine, columns.sizes, columns.fine_bits)
-
-    def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
-        """Return codes (n, code_bytes) of the signals of all cells: the cheapest closed paths through their trellises.
-
-        A first pass over the events around the ring's beginning (``6 * window`` on either side, or all if there are
-        fewer) finds the first state, which is that of the cheapest path through them, from any state to any. The
-        second pass goes from that state to one that leads to it. Of equal costs the lower state wins. Bits that no
-        window reads are zero.
-        """
-        out = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
-        self._call("ts_trellis_encode", n_threads, c_trellis_signals(cells), len(cells), address(out))
-        return out
-
-    def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
-        """Return levels, (n_codes, n_coded); any bytes are a code."""
-        out = np.empty((len(codes), tables.n_coded), np.int8)
-        self._call("ts_trellis_decode", n_threads, c_trellis(tables), c_trellis_codes(codes), address(out))
-        return out
-
-    def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
-        """Return one over the norm of each reconstruction, from an exact sum, in float32; 0 if the norm is 0."""
-        out = np.empty(len(codes), np.float32)
-        self._call("ts_trellis_weights", n_threads, c_trellis(tables), c_trellis_codes(codes), address(out))
-        return out
-
-    def trellis_sums(
-        self, tables: TrellisTables, codes: Bytes, queries: RoundedQueries, *, n_threads: int = 1
-    ) -> Int32:
-        """Return exact sums of value times level, (n_queries, n_codes)."""
-        out = np.empty((len(queries), len(codes)), np.int32)
-        cell = c_trellis_cell(tables, queries)
-        self._call("ts_trellis_sums", n_threads, cell, c_trellis_codes(codes), address(out))
-        return out
-
-    def rank_trellis(
-        self, cells: QueriedCells, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        """Return rows and scores of the k codes with the highest scores, then -1 and nan if there are fewer.
-
-        Sorted by falling score, then by id. The score is ``(sum * scale + constant) * weight``, each step in float32.
-        The weight is that of ``trellis_weights``, times the norm if the cells have norms.
-        """
-        shape = cells.queries.n_queries, k
-        rows, scores = np.empty(shape, np.int64), np.full(shape, np.nan, np.float32)
-        best = CBest(k, address(rows), address(scores))
-        self._call("ts_rank_trellis", n_threads, c_trellis_ranges(cells, ranges), best)
-        return rows, scores
-
-    def within_trellis(
-        self, cells: QueriedCells, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
-    ) -> tuple[Int64, Int64, Float32]:
-        """Return starts, ascending rows and scores of all codes that reach the threshold of each query."""
-        return self._within("ts_within_trellis", n_threads, c_trellis_ranges(cells, ranges), bounds=thresholds)
+def _best(n_queries: int, k: int) -> tuple[Int64, Float32, CBest]:
+    """Return rows and values of the k best codes, to be filled in, and both as kernels take them."""
+    rows, values = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.nan, np.float32)
+    return rows, values, CBest(k, address(rows), address(values))

@@ -9,7 +9,6 @@ from .._random import RandomState
 from .base import Projection
 from .dense import Gaussian, Rademacher, Sparse
 from .learned import Principal
-from .local import Local
 from .projected import Projected
 from .structured import Circulant, Hadamard
 
@@ -18,7 +17,6 @@ __all__ = [
     "Circulant",
     "Gaussian",
     "Hadamard",
-    "Local",
     "Principal",
     "Projected",
     "Projection",

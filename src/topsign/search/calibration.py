@@ -206,14 +206,14 @@ def bulk_of_queries(recipe: Recipe, entries: Population, queries: Array) -> Floa
 
 
 def own_scores(recipe: Recipe, signals: Array, *, n_threads: int | None = None) -> Float64:
-    """Return the score of each signal with its own code."""
+    """Return the estimated correlation of each signal with its own code."""
     found = np.zeros(len(signals))
     threads = kernels.n_threads(n_threads)
     for block in float_blocks(signals, recipe.block_signals, minus=recipe.center, n_threads=threads):
-        made = recipe.encode(block, n_threads=threads)
-        reference = recipe.reference(made.codes, made.columns)
-        norms = np.sqrt(np.where(block.square_norms > 0, block.square_norms, 1))
-        found[block.rows] = np.einsum("ij,ij->i", block.values, reference, dtype=np.float64) / norms
+        codes = recipe.encode(block, n_threads=threads)
+        kept, norms = recipe.norms(codes), np.sqrt(np.where(block.square_norms > 0, block.square_norms, 1))
+        products = np.einsum("ij,ij->i", block.values, recipe.reference(codes), dtype=np.float64)
+        found[block.rows] = products / norms / (1 if kept is None else kept)
     return found
 
 
@@ -231,7 +231,7 @@ def _check_impostors(
     recipe: Recipe, queries: Array, block: slice, hits: Hits, entries: Population, n_threads: int | None
 ) -> None:
     """Refuse impostors that are entries of the index: they would raise every threshold to a perfect match."""
-    codes = encode(recipe, queries, part=block, n_threads=n_threads, name="impostors", allow_zero=True).codes
+    codes = encode(recipe, queries, part=block, n_threads=n_threads, name="impostors", allow_zero=True)
     same = (codes[hits.queries] == entries.codes_of(hits.ids)).all(axis=1)
     if same.sum() > MAX_SAME * len(codes):
         row = block.start + int(hits.queries[np.argmax(same)])

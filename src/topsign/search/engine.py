@@ -38,8 +38,7 @@ class KernelEngine:
         return rank_ranges(comparison, snapshot, living_ranges(snapshot), min(k, len(snapshot)), n_threads)
 
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
-        ranges = living_ranges(snapshot)
-        return within_ranges(comparison, snapshot, ranges, bounds, n_threads, descending=comparison.descending)
+        return within_ranges(comparison, snapshot, living_ranges(snapshot), bounds, n_threads)
 
     def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
         return Hits.listed(snapshot, *comparison.visit(visits, k, n_threads=n_threads))
@@ -83,20 +82,14 @@ def row_ranges(snapshot: Snapshot, rows: Int64) -> list[Range]:
 def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[Range], k: int, n_threads: int) -> Hits:
     """Return the k best entries of the ranges for each query."""
     if not ranges or not k:
-        return Hits.none(len(comparison))
+        return Hits.none()
     return Hits.ranked(snapshot, *comparison.rank(ranges, k, n_threads=n_threads))
 
 
 def within_ranges(
-    comparison: PairComparison,
-    snapshot: Snapshot,
-    ranges: list[Range],
-    bounds: Array,
-    n_threads: int,
-    *,
-    descending: bool,
+    comparison: PairComparison, snapshot: Snapshot, ranges: list[Range], bounds: Array, n_threads: int
 ) -> Hits:
     """Return every entry of the ranges that reaches the bound of its query."""
     if not ranges:
-        return Hits.none(len(comparison))
-    return Hits.collected(snapshot, *comparison.within(ranges, bounds, n_threads=n_threads), descending=descending)
+        return Hits.none()
+    return Hits.collected(snapshot, *comparison.within(ranges, bounds, n_threads=n_threads))

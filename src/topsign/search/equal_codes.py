@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arrays import Array, Booleans, Bytes, Int64
-from ..families import Pairing
 from ..store import Snapshot
 from .hits import Hits
 
@@ -28,7 +27,7 @@ class EqualCodes:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
-    def find(cls, pairing: Pairing, snapshot: Snapshot) -> EqualCodes:
+    def find(cls, snapshot: Snapshot) -> EqualCodes:
         """Return the entries with equal codes, in 24 bytes per entry.
 
         Codes with equal hashes are compared. Entries are missed only if different codes have the same hash, which
@@ -39,7 +38,7 @@ class EqualCodes:
             return cls.none()
         n_rows = max(1, BLOCK_BYTES // (8 + snapshot.gather("codes", rows[:1]).nbytes))
         blocks = [slice(start, start + n_rows) for start in range(0, len(rows), n_rows)]
-        hashes = np.concatenate([_hashes(_content(pairing, snapshot, rows[block])) for block in blocks])
+        hashes = np.concatenate([_hashes(snapshot.gather("codes", rows[block])) for block in blocks])
         order = np.lexsort((snapshot.gather("ids", rows), hashes))
         rows, hashes = rows[order], hashes[order]
         leads = np.concatenate([[True], hashes[1:] != hashes[:-1]])
@@ -48,7 +47,7 @@ class EqualCodes:
         same = np.zeros(len(rows), bool)
         for start in range(0, len(rows), n_rows):
             part = slice(start, start + n_rows)
-            mine, theirs = _content(pairing, snapshot, rows[part]), _content(pairing, snapshot, leaders[part])
+            mine, theirs = snapshot.gather("codes", rows[part]), snapshot.gather("codes", leaders[part])
             same[part] = (mine == theirs).all(axis=1)
         ids, first = snapshot.gather("ids", rows[same]), snapshot.gather("ids", leaders[same])
         order = np.lexsort((ids, first))
@@ -105,18 +104,11 @@ class EqualCodes:
         return np.where(number == 0, first, self.ids[np.minimum(np.maximum(at, 0), len(self.ids) - 1)])
 
 
-def _content(pairing: Pairing, snapshot: Snapshot, rows: Int64) -> Bytes:
-    """Return the bytes of entries that pairs depend on."""
-    columns = [np.ascontiguousarray(snapshot.gather(name, rows), np.float32) for name in pairing.column_names]
-    parts = [snapshot.gather("codes", rows), *(column[:, np.newaxis].view(np.uint8) for column in columns)]
-    return np.concatenate(parts, axis=1)
-
-
-def _hashes(content: Bytes) -> Array:
-    """Return a hash of 64 bits of each row."""
-    padded = np.zeros((len(content), -(-content.shape[1] // 8) * 8), np.uint8)
-    padded[:, : content.shape[1]] = content
-    hashes = np.full(len(content), 0xCBF29CE484222325, np.uint64)
+def _hashes(codes: Bytes) -> Array:
+    """Return a hash of 64 bits of each code."""
+    padded = np.zeros((len(codes), -(-codes.shape[1] // 8) * 8), np.uint8)
+    padded[:, : codes.shape[1]] = codes
+    hashes = np.full(len(codes), 0xCBF29CE484222325, np.uint64)
     for word in padded.view(np.uint64).T:
         hashes = (hashes ^ word) * np.uint64(0x9E3779B97F4A7C15)
         hashes ^= hashes >> np.uint64(29)

@@ -22,13 +22,13 @@ class Hits:
     queries: Int64  # position of the query in its block
     rows: Int64  # of the snapshot
     ids: Int64
-    values: Array  # mismatches or scores as the engine computed them: these decide the order
+    values: Array  # float32 values as the engine computed them, larger is closer: these decide the order
     scores: Float64 = field(default_factory=lambda: np.empty(0))  # empty until measured
     log10_p_values: Float64 = field(default_factory=lambda: np.empty(0))
     distances: Float64 = field(default_factory=lambda: np.empty(0))
 
     @classmethod
-    def none(cls, n_queries: int = 0) -> Hits:
+    def none(cls) -> Hits:
         """Return no hits."""
         nothing = np.empty(0, np.int64)
         return cls(nothing, nothing, nothing, np.empty(0, np.float32))
@@ -47,15 +47,15 @@ class Hits:
         return cls(queries, rows, snapshot.gather("ids", rows), values)
 
     @classmethod
-    def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array, *, descending: bool) -> Hits:
+    def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array) -> Hits:
         """Return all entries that are close enough; those of query i begin at ``starts[i]``."""
         queries = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        return cls(queries, rows, snapshot.gather("ids", rows), values).ordered(descending=descending)
+        return cls(queries, rows, snapshot.gather("ids", rows), values).ordered()
 
     @classmethod
-    def merge(cls, parts: Iterable[Hits], *, descending: bool, k: int | None = None) -> Hits:
+    def merge(cls, parts: Iterable[Hits], *, k: int | None = None) -> Hits:
         """Return the hits of one search over the entries of all parts: every hit, or the k best of each query."""
-        whole = cls.joined(parts).ordered(descending=descending)
+        whole = cls.joined(parts).ordered()
         return whole if k is None else whole.first(k)
 
     @classmethod
@@ -69,9 +69,9 @@ class Hits:
         limits = k if isinstance(k, int) else k[self.queries]
         return self[np.arange(len(self.queries)) - np.searchsorted(self.queries, self.queries) < limits]
 
-    def ordered(self, *, descending: bool) -> Hits:
+    def ordered(self) -> Hits:
         """Return the same hits, closest first within each query."""
-        return self[np.lexsort((self.ids, -self.values if descending else self.values, self.queries))]
+        return self[np.lexsort((self.ids, -self.values, self.queries))]
 
     def ordered_by_score(self) -> Hits:
         """Return the same hits by falling score within each query, for exact scores that values do not have."""

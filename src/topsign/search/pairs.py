@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Int64
+from .._arrays import Array, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from ..families import Pairing, Recipe
 from ..store import Snapshot
@@ -55,11 +55,11 @@ class PairLimit:
         if self.k is None:
             repeated = (hits.ids == hits.queries) & equal.stands_for_several(hits.ids)
             return hits[(hits.ids > hits.queries) | repeated]
-        return Hits.merge([hits[hits.ids != hits.queries]], descending=True, k=self.k)
+        return Hits.merge([hits[hits.ids != hits.queries]], k=self.k)
 
     def join(self, parts: Iterable[Hits]) -> tuple[Int64, Int64, Array]:
         """Return the two ids and the value of all pairs, the most similar first, ties by ids."""
-        whole = Hits.merge(parts, descending=True)
+        whole = Hits.merge(parts)
         first, second, values = whole.queries, whole.ids, whole.values
         if self.k is not None:  # a pair may be near from both sides
             both = np.sort(np.stack([first, second]), axis=0)
@@ -70,30 +70,29 @@ class PairLimit:
 
 
 def compare_entries(
-    recipe: Recipe, blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, equal: EqualCodes, n_threads: int
+    blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, equal: EqualCodes, n_threads: int
 ) -> Iterator[tuple[int, Hits]]:
     """Compare each block of entries of one snapshot with those of another; yield its size and the pairs kept."""
     pairing = limit.pairing
     n_rows = max(1, BLOCK_BYTES // pairing.row_bytes)
     if limit.k is None:
         n_rows = min(n_rows, max(MIN_ROWS, BLOCK_PAIRS // max(1, len(snapshot))))
-    for ids, codes, columns in _blocks(recipe, blocks, n_rows):
-        comparison = pairing.prepare(codes, columns, n_threads=n_threads)
+    for ids, codes in _blocks(blocks, n_rows):
+        comparison = pairing.prepare(codes, n_threads=n_threads)
         if limit.k is None:  # each pair is found from its smaller id
             bounds = np.full(len(ids), limit.bound)
             ranges = living_ranges(snapshot, first_id=int(ids[0]))
-            hits = within_ranges(comparison, snapshot, ranges, bounds, n_threads, descending=True)
+            hits = within_ranges(comparison, snapshot, ranges, bounds, n_threads)
         else:  # one of them is the entry itself
             most = min(limit.k + 1, len(snapshot))
             hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), most, n_threads)
         yield len(ids), limit.kept(ids, hits, equal)
 
 
-def _blocks(recipe: Recipe, snapshot: Snapshot, n_rows: int) -> Iterator[tuple[Int64, Bytes, dict[str, Float32]]]:
-    """Yield ids, which ascend, codes and columns of the entries that are alive."""
+def _blocks(snapshot: Snapshot, n_rows: int) -> Iterator[tuple[Int64, Bytes]]:
+    """Yield ids, which ascend, and codes of the entries that are alive."""
     for segment in snapshot.segments:
         living = np.flatnonzero(segment.living)
         for start in range(0, len(living), n_rows):
             rows = living[start : start + n_rows]
-            columns = {name: segment.columns.column(name)[rows] for name in recipe.column_names}
-            yield segment.ids[rows], np.ascontiguousarray(segment.codes[rows]), columns
+            yield segment.ids[rows], segment.codes.rows(rows)

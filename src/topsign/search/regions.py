@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
 from ..families import Recipe
-from ..kernels import RegionMeans, RegionRule
+from ..families.base import unit
+from ..kernels import CodeBlocks, RegionMeans, RegionRule
 from ..store import Snapshot
 from .region_order import RegionOrder
 
@@ -123,14 +123,14 @@ class Regions:
             best[rows[closer]], region[rows[closer]] = values[closer], first + places[closer]
         return region
 
-    def assign_codes(self, recipe: Recipe, codes: Bytes, columns: Mapping[str, Float32]) -> Array:
+    def assign_codes(self, recipe: Recipe, codes: Bytes | CodeBlocks) -> Array:
         """Return the region of each code, uint16."""
         n_rows = block_rows(recipe)
         parts = [np.empty(0, np.uint16)]
         for start in range(0, len(codes), n_rows):
             part = slice(start, start + n_rows)
-            some = {name: columns[name][part] for name in recipe.column_names}
-            parts.append(self.assign(decoded(recipe, codes[part], some)))
+            some = codes.rows(part) if isinstance(codes, CodeBlocks) else codes[part]
+            parts.append(self.assign(decoded(recipe, some)))
         return np.concatenate(parts)
 
     @property
@@ -159,17 +159,14 @@ def block_rows(recipe: Recipe) -> int:
     return max(1, BLOCK_BYTES // (4 * recipe.n_features))
 
 
-def decoded(recipe: Recipe, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+def decoded(recipe: Recipe, codes: Bytes) -> Float32:
     """Return decoded codes scaled to norm one."""
-    from ..families.base import unit
-
-    return unit(recipe.reference(np.ascontiguousarray(codes), columns))
+    return unit(recipe.reference(np.ascontiguousarray(codes)))
 
 
 def decoded_rows(recipe: Recipe, snapshot: Snapshot, rows: Int64) -> Float32:
     """Return the decoded codes of some entries."""
-    columns: dict[str, Any] = {name: snapshot.gather(name, rows) for name in recipe.column_names}
-    return decoded(recipe, snapshot.gather("codes", rows), columns)
+    return decoded(recipe, snapshot.gather("codes", rows))
 
 
 def learn_regions(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
-from ..families.laws import PairNull, SampleNull
+from ..families.null_distributions import PairNull, SampleNull
 from ..store import Snapshot
 from .hits import Hits
 from .scan import Scan

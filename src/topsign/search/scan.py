@@ -71,7 +71,7 @@ class Scan:
         bounds = found.null_bounds(self.null.search_threshold(false_alarm, n_entries))
         hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
         if found is not self.comparison:
-            hits = replace(hits, values=self.values_of(snapshot, hits)).ordered(descending=self.comparison.descending)
+            hits = replace(hits, values=self.values_of(snapshot, hits)).ordered()
         hits = self.measure(snapshot, hits)
         reached = self.null.significant(self.statistics(snapshot, hits), false_alarm, n_entries)
         return hits[reached]

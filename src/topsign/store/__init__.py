@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .extras import ORIGINAL_TYPES, pack_originals, unpack_originals
 from .memory import Change, MemoryStore, Store, Table
-from .segments import Arrays, Columns, Segment, column_of, make_segments, merge_segments
+from .segments import Arrays, Columns, Segment, make_segments, merge_segments, take_positions
 from .snapshot import Snapshot
 from .stores import Path, check_absent, check_place, exists, open_store, resolve, save_store, store_for_recipe
 from .texts import Metadata, Note, TextIds
@@ -27,7 +27,6 @@ __all__ = [
     "TextIds",
     "check_absent",
     "check_place",
-    "column_of",
     "exists",
     "make_segments",
     "merge_segments",
@@ -36,5 +35,6 @@ __all__ = [
     "resolve",
     "save_store",
     "store_for_recipe",
+    "take_positions",
     "unpack_originals",
 ]

@@ -136,8 +136,7 @@ class FolderChange(Change):
         """Raise ConflictError for entries that another client has changed since the last refresh."""
         if self._seen.manifest.token == self.before.manifest.token or not rows.size:
             return
-        names = self._store.recipe.column_names
-        same = _unchanged_entries(self.snapshot, rows, self._seen.snapshot, names)
+        same = _unchanged_entries(self.snapshot, rows, self._seen.snapshot)
         if not same.all():
             ids = (
                 self.snapshot.text_ids(rows[~same])
@@ -179,7 +178,7 @@ def _rewritten_if_overlaid(segment: Segment) -> Segment:
     return segment
 
 
-def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot, column_names: tuple[str, ...]) -> Booleans:
+def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
     """Return whether the entries at these rows had the same content in an older snapshot."""
     ids = now.gather("ids", rows).astype(np.int64)
     before = then.locate(ids)
@@ -191,10 +190,7 @@ def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot, column_names:
     if moved.any():
         here, there = rows[moved], before[moved]
         equal = np.array(now.texts(here), object) == np.array(then.texts(there), object)
-        for name in ("codes", *column_names):
-            values = now.gather(name, here) == then.gather(name, there)
-            equal &= values.reshape(len(here), -1).all(axis=1)
-        same[moved] = equal
+        same[moved] = equal & (now.gather("codes", here) == then.gather("codes", there)).all(axis=1)
     return same
 
 

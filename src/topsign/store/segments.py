@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes, Float32, Int64
+from .._arrays import Array, Bytes, Int64
 from .._lazy import lazy
 from ..families import CodeColumns
-from .extras import EXTRA_COLUMNS, EXTRA_FILES
+from ..kernels import CodeBlocks
+from .extras import EXTRA_FILES
 from .texts import Metadata, TextIds
 
 MERGED_ENTRIES = 65_536
@@ -27,10 +28,6 @@ METADATA_BYTES = 2**28
 
 class Columns(CodeColumns, Protocol):
     """Columns of entries sorted by id, so that ties by position are ties by id."""
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the recipe's columns besides the codes."""
 
     @property
     def extra_names(self) -> tuple[str, ...]:
@@ -50,12 +47,12 @@ class Columns(CodeColumns, Protocol):
     def metadata_bytes(self) -> int: ...
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns except originals."""
+        """Bytes of all columns except originals, including the unused lanes of the last block of codes."""
 
     @property
     def originals_nbytes(self) -> int: ...
     def rows(self, name: str, positions: Int64) -> Array:
-        """Return the values of a column at these positions."""
+        """Return the values of a column at these positions; codes as rows, (n, code_bytes)."""
 
     def extra(self, name: str) -> Array:
         """Return a column that is stored in a separate file."""
@@ -72,8 +69,7 @@ class Arrays:
     """Columns in memory."""
 
     ids: Int64
-    codes: Bytes
-    values: Mapping[str, Float32]  # the recipe's other columns, by name
+    codes: CodeBlocks
     metadata: Metadata | None = None
     text_ids: TextIds | None = None
     extras: Mapping[str, Array] = field(default_factory=dict)  # columns that a folder stores in separate files
@@ -83,19 +79,12 @@ class Arrays:
         return len(self.ids)
 
     @property
-    def column_names(self) -> tuple[str, ...]:
-        return tuple(self.values)
-
-    @property
     def extra_names(self) -> tuple[str, ...]:
         return tuple(self.extras)
 
     @property
     def has_text_ids(self) -> bool:
         return self.text_ids is not None
-
-    def column(self, name: str) -> Float32:
-        return self.values[name]
 
     def extra(self, name: str) -> Array:
         return self.extras[name]
@@ -104,7 +93,9 @@ class Arrays:
         return replace(self, extras={**self.extras, **extras}, derived={})
 
     def rows(self, name: str, positions: Int64) -> Array:
-        return column_of(self, name)[positions]
+        if name == "codes":
+            return self.codes.rows(positions)
+        return (self.ids if name == "ids" else self.extras[name])[positions]
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Arrays:
         before = self.metadata or Metadata.of(len(self) * [b""])
@@ -116,19 +107,12 @@ class Arrays:
 
     @property
     def nbytes(self) -> int:
-        held = (self.ids, self.codes, *self.values.values(), self.extras.get("regions"), self.metadata, self.text_ids)
+        held = (self.ids, self.codes, self.extras.get("regions"), self.metadata, self.text_ids)
         return sum(array.nbytes for array in held if array is not None)
 
     @property
     def originals_nbytes(self) -> int:
         return sum(self.extras[name].nbytes for name in EXTRA_FILES["originals"] if name in self.extras)
-
-
-def column_of(columns: Columns, name: str) -> Array:
-    """Return ids, codes or one of the other columns."""
-    if name in EXTRA_COLUMNS:
-        return columns.extra(name)
-    return columns.ids if name == "ids" else columns.codes if name == "codes" else columns.column(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +131,7 @@ class Segment:
         return self.columns.ids
 
     @property
-    def codes(self) -> Bytes:
+    def codes(self) -> CodeBlocks:
         return self.columns.codes
 
     @lazy
@@ -181,28 +165,26 @@ class Segment:
 def make_segments(
     ids: Int64,
     codes: Bytes,
-    values: Mapping[str, Float32],
     texts: list[bytes] | None = None,
     text_ids: list[bytes] | None = None,
     extras: Mapping[str, Array] | None = None,
 ) -> list[Segment]:
-    """Return segments of new entries sorted by id; takes ownership of the arrays and sorts them in place.
+    """Return segments of new entries sorted by id, from rows of codes; takes ownership of the arrays.
 
-    Ascending ids give one segment. Others are sorted in parts, so that there is no second copy.
+    Ascending ids give one segment. Others are sorted in parts and in place, so that there is no second copy.
     """
     ascending = bool((np.diff(ids) > 0).all())
     parts = []
     for rows in _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts):
         order = np.arange(rows.stop - rows.start) if ascending else np.argsort(ids[rows])
         if not ascending:
-            arrays: list[Array] = [ids, codes, *values.values(), *(extras or {}).values()]
+            arrays: list[Array] = [ids, codes, *(extras or {}).values()]
             for column in arrays:
                 column[rows] = column[rows][order]
-        cut = {name: column[rows] for name, column in values.items()}
         noted = _metadata(texts and [texts[rows.start + row] for row in order])
         named = _text_ids(text_ids and [text_ids[rows.start + row] for row in order])
         extra = {name: column[rows] for name, column in (extras or {}).items()}
-        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named, extra)))
+        parts.append(Segment(Arrays(ids[rows], CodeBlocks.of(codes[rows]), noted, named, extra)))
     return parts
 
 
@@ -228,11 +210,11 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     positions = None if order is None else np.argsort(order)
 
     def joined(name: str) -> Any:
-        first = column_of(kept[0][0], name)
-        out, start = _empty((len(ids), *first.shape[1:]), first.dtype), 0
+        out, start = np.empty(0), 0
         for columns, rows in kept:
-            here = slice(start, start + len(rows))
-            out[here if positions is None else positions[here]] = column_of(columns, name)[rows]
+            here, values = slice(start, start + len(rows)), columns.rows(name, rows)
+            out = out if start else _empty((len(ids), *values.shape[1:]), values.dtype)
+            out[here if positions is None else positions[here]] = values
             start += len(rows)
         return out
 
@@ -248,10 +230,10 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     text_ids: list[bytes] | None = None
     if kept[0][0].text_ids is not None:
         text_ids = sorted_texts(columns.text_ids.texts(rows) for columns, rows in kept if columns.text_ids)
-    values = {name: joined(name) for name in kept[0][0].column_names}
     shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
     extras = {name: joined(name) for name in shared}
-    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _text_ids(text_ids), extras))
+    codes = CodeBlocks.of(joined("codes"))
+    return Segment(Arrays(joined("ids"), codes, _metadata(texts), _text_ids(text_ids), extras))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -263,19 +245,22 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
     columns, parts = segment.columns, []
     for rows in map(slice, ends, ends[1:]):
         held = range(rows.start, rows.stop)
-        values = {name: columns.column(name)[rows] for name in columns.column_names}
         noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
         named = None if columns.text_ids is None else _text_ids(columns.text_ids.texts(held))
         extras = {name: columns.extra(name)[rows] for name in columns.extra_names}
-        parts.append(Segment(Arrays(columns.ids[rows], columns.codes[rows], values, noted, named, extras)))
+        codes = CodeBlocks.of(columns.codes.rows(rows))
+        parts.append(Segment(Arrays(columns.ids[rows], codes, noted, named, extras)))
     return parts
 
 
 def gather_segment(segment: Segment) -> Segment:
     """Gather the live entries of a segment for a scan, without metadata, text ids and extra columns."""
-    rows = np.flatnonzero(segment.living)
-    values = {name: segment.columns.column(name)[rows] for name in segment.columns.column_names}
-    return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))
+    return take_positions(segment, np.flatnonzero(segment.living))
+
+
+def take_positions(segment: Segment, positions: Int64) -> Segment:
+    """Return ids and codes of the entries at these positions."""
+    return Segment(Arrays(segment.ids[positions], CodeBlocks.of(segment.columns.rows("codes", positions))))
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -85,7 +85,7 @@ class Snapshot:
         return [text.decode() for text in self._texts_at(rows, lambda columns: columns.text_ids)]
 
     def gather(self, name: str, rows: Int64) -> Array:
-        """Return ids, codes or another column of the entries at these rows."""
+        """Return ids, codes or another column of the entries at these rows; codes as rows, (n, code_bytes)."""
         return self._gather((name,), rows)[0]
 
     def _gather(self, names: tuple[str, ...], rows: Int64) -> list[Array]:
@@ -208,7 +208,7 @@ class Snapshot:
         return Snapshot(tuple(result))
 
     def groups(self, *, limit: int | None = None) -> list[slice]:
-        """Return the longest run of adjacent segments that fit into one."""
+        """Return runs of adjacent segments, each as long as fits into one segment."""
         found, start = [], 0
         while start < len(self.segments):
             end = start + 1

@@ -12,18 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Int64
+from .._arrays import Array, Bytes, Int64
 from .._lazy import lazy
 from ..families import Recipe
+from ..kernels import CodeBlocks
 from .backend import Backend
 from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
 from .manifest import FileRecord, SegmentRecord
-from .segments import Columns, Segment, column_of
+from .segments import Columns, Segment
 from .stored_file import FileWriter, StoredFile
 from .texts import Metadata, TextIds, parse_notes
 
 TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 METADATA = {"starts": "<i8", "text": "|u1"}
+
+LANES = 32
+"""Codes in a block of byte planes."""
+
+CHECKED_BYTES = 2**24
+"""Bytes of codes that are validated at a time."""
 
 
 class StoredColumns:
@@ -45,9 +52,7 @@ class StoredColumns:
         if self._n_entries < 1:
             file.refuse("ids", "a segment must have entries")
         self._check_shape("ids", "<i8", (self._n_entries,))
-        self._check_shape("codes", "|u1", (self._n_entries, recipe.code_bytes))
-        for name in recipe.column_names:
-            self._check_shape(name, "<f4", (self._n_entries,))
+        self._check_shape("codes", "|u1", (-(-self._n_entries // LANES), recipe.code_bytes, LANES))
         self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
         self._pending_extras: dict[str, Array] = {}
         self._checked_extras: set[str] = set()  # whose type and shape were checked
@@ -109,15 +114,16 @@ class StoredColumns:
         return ids
 
     @lazy
-    def codes(self) -> Bytes:
-        return self._checked_codes(self.file["codes"])
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        return self._recipe.column_names
-
-    def column(self, name: str) -> Float32:
-        return self._values[name]
+    def codes(self) -> CodeBlocks:
+        codes = CodeBlocks(self.file["codes"], len(self))
+        if codes.planes[-1, :, (len(self) - 1) % LANES + 1 :].any():
+            self.file.refuse("codes", f"bytes are set after the last of {len(self)} codes")
+        if type(self._recipe).check is not Recipe.check:  # otherwise all bytes are codes
+            n_rows = max(1, CHECKED_BYTES // self._recipe.code_bytes)
+            for start in range(0, len(self), n_rows):
+                name = f"the column from code {start} on" if start else "the column"
+                self._check_codes(codes.rows(slice(start, start + n_rows)), name)
+        return codes
 
     @property
     def extra_names(self) -> tuple[str, ...]:
@@ -157,16 +163,6 @@ class StoredColumns:
     def derived(self) -> dict[str, Any]:
         """Cache of values computed from the columns, kept with the file, which later versions share."""
         return self.file.derived
-
-    @lazy
-    def _values(self) -> dict[str, Float32]:
-        """Read and validate all columns besides the codes."""
-        values = {name: self.file[name] for name in self._recipe.column_names}
-        try:
-            self._recipe.check_columns(values)
-        except ValueError as error:
-            self.file.refuse(", ".join(values), str(error))
-        return values
 
     @property
     def has_text_ids(self) -> bool:
@@ -216,12 +212,16 @@ class StoredColumns:
             if found.dtype.kind == "f" and not np.isfinite(found).all():
                 file.refuse(name, "values must be finite")
             return found
-        if name != "codes" or "codes" in self.__dict__ or len(positions) == len(self):
-            return column_of(self, name)[positions]
-        return self._checked_codes(self.file.rows("codes", positions))
+        if name != "codes":
+            return (self.ids if name == "ids" else self._pending_extras[name])[positions]
+        if "codes" in self.__dict__ or len(positions) == len(self):
+            return self.codes.rows(positions)
+        codes = CodeBlocks(self.file.verified("codes", positions // LANES), len(self)).rows(positions)
+        self._check_codes(codes, "the column")
+        return codes
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
-        """Return the columns with the metadata of these ascending rows replaced; :meth:`write_overlay` stores it."""
+        """Return the columns with the metadata of these ascending rows replaced; :meth:`write` stores it."""
         changed = self._copied()
         changed._pending = _merged([*self._overlays, (rows, Metadata.of(texts))])
         return changed
@@ -260,7 +260,7 @@ class StoredColumns:
 
     def read(self) -> None:
         """Read and validate all columns that searches use."""
-        for name in ("ids", "codes", "_values", "text_ids", "alive", "metadata"):
+        for name in ("ids", "codes", "text_ids", "alive", "metadata"):
             getattr(self, name)
 
     def verify(self, next_id: int) -> None:
@@ -306,12 +306,11 @@ class StoredColumns:
         if shape != expected:
             self.file.refuse(name, f"shape {shape}, {expected} expected")
 
-    def _checked_codes(self, codes: Bytes) -> Bytes:
+    def _check_codes(self, codes: Bytes, name: str) -> None:
         try:
-            self._recipe.check(codes, name="the column")
+            self._recipe.check(codes, name=name)
         except ValueError as error:
             self.file.refuse("codes", str(error))
-        return codes
 
 
 def open_segment(
@@ -339,7 +338,7 @@ def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
 
 def columns_of(columns: Columns) -> dict[str, Array]:
     """Return the named arrays of a segment's file."""
-    found = {name: column_of(columns, name) for name in ("ids", "codes", *columns.column_names)}
+    found: dict[str, Array] = {"ids": columns.ids, "codes": columns.codes.planes}
     for prefix, table, types in (("text_ids", columns.text_ids, TEXT_IDS), ("metadata", columns.metadata, METADATA)):
         if table is not None:
             found |= {

@@ -196,11 +196,15 @@ class StoredFile(Mapping[str, Array]):
 
     def rows(self, name: str, positions: Int64) -> Array:
         """Read rows of a column and verify only the blocks that hold them."""
+        return self.verified(name, positions)[positions]
+
+    def verified(self, name: str, positions: Int64) -> Array:
+        """Return a view of a column in which the blocks that hold these rows are verified."""
         column = self._views.get(name)
         if column is None:
             column = self._views[name] = self._tensors[name].view(self._content)
         if name in self._whole:
-            return column[positions]
+            return column
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
         verified = self._verified[name]
@@ -212,7 +216,7 @@ class StoredFile(Mapping[str, Array]):
             self._verify(name, np.flatnonzero(np.cumsum(touched[:-1])))
             if verified.all():
                 self._whole.add(name)
-        return column[positions]
+        return column
 
     def verify(self) -> dict[str, str]:
         """Read every block again; return problems by section."""

@@ -1,6 +1,5 @@
-"""Trellis codes: tail-biting trellis-coded quantisation, in which each coordinate reads a window of a ring of bits."""
+"""Trellis codes: a ring of nibbles, of which each step reads two and looks up its coordinates in a codebook."""
 
-from .codes import TrellisCodes
-from .recipe import TrellisRecipe
+from .recipe import TrellisCodes, TrellisRecipe
 
 __all__ = ["TrellisCodes", "TrellisRecipe"]

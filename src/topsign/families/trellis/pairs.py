@@ -7,47 +7,51 @@ block size or the machine. Equal codes score exactly 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ... import kernels
-from ..._arrays import Array, Bytes, Float32, Float64, Int64
-from ..blocks import grouped, rank_blocks
+from ..._arrays import Array, Bytes, Float64, Int64
 from ..comparison import Pairing, Range
-from .cells import Cell, LocalCell, WholeCell
+from ..decoded import grouped, rank_blocks
 from .recipe import TrellisRecipe
 
 UNIT = 2.0**23  # integer that represents a length of one
-FINER = 2.0**10  # factor by which axes of local cells are rounded more finely than reconstructions
 COMPARED_BYTES = 2**22  # bytes of reconstructions per block
 MANY = 64  # if more than 1 in 64 pairs is needed, a matrix product is faster than single products
 
 
 @dataclass(frozen=True, eq=False)
 class TrellisPairing(Pairing):
-    """Pairing by the cosine of reconstructions.
+    """Pairing by the cosine of reconstructions, as coordinates in the basis.
 
-    The values of the levels are computed once and sent to the workers of a cluster, because the last digits of BLAS and
-    LAPACK results depend on the machine and the number of threads, and all workers must round the same numbers.
+    An additional coordinate holds the part of the mean outside the coded ones. The projections of the mean are computed
+    once and sent to the workers of a cluster, because the last digits of BLAS and LAPACK results depend on the machine
+    and the number of threads, and all workers must round the same numbers.
     """
 
     recipe: TrellisRecipe
-    cells: list[ReconstructionTable]
+    steps: Float64  # (n_coded,) values of a level of one
+    middle: Float64  # (n_coded + 1,) the mean
 
     @classmethod
     def of(cls, recipe: TrellisRecipe) -> TrellisPairing:
         """Return the pairing of a recipe's codes."""
-        return cls(recipe, [_table(cell) for cell in recipe.cells])
+        n_features, scale, coded = recipe.n_features, UNIT / np.sqrt(recipe.n_features), recipe.design.coded
+        mean = np.zeros(n_features)
+        if recipe.mean is not None:
+            mean = recipe.projection.apply(recipe.mean[np.newaxis])[0].astype(np.float64) * scale
+        uncoded = np.delete(mean, coded)
+        middle = np.append(mean[coded], np.sqrt((uncoded * uncoded).sum()))
+        return cls(recipe, recipe.design.values * scale, middle)
 
     @property
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_features
 
-    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> CosineComparison:
-        return CosineComparison(self, self.reconstruct(codes))
+    def prepare(self, codes: Bytes, *, n_threads: int) -> ExactCosines:
+        return ExactCosines(self, self.reconstruct(codes))
 
     def scores(self, values: Array) -> Float64:
         return np.asarray(values, np.float64)
@@ -57,15 +61,13 @@ class TrellisPairing(Pairing):
 
     def reconstruct(self, codes: Bytes) -> Reconstructions:
         """Return the reconstructions of codes in integers."""
-        rows = np.empty((len(codes), len(self.cells[0].middle)))
-        for cell, positions in self.recipe.cells.of_codes(codes):
-            levels = kernels.active().trellis_decode(cell.tables, codes[positions], n_threads=kernels.n_threads(None))
-            rows[positions] = self.cells[cell.number].reconstruct(levels)
-        return Reconstructions(rows)
+        rows = np.tile(self.middle, (len(codes), 1))
+        rows[:, :-1] += self.recipe.levels(codes) * self.steps
+        return Reconstructions(np.rint(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class CosineComparison:
+class ExactCosines:
     """Codes of some entries, prepared for comparison with others."""
 
     pairing: TrellisPairing
@@ -102,8 +104,8 @@ class CosineComparison:
         n_rows = max(1, COMPARED_BYTES // max(1, self.mine.rows[:1].nbytes))
         for one in ranges:
             for positions in one.blocks(n_rows):
-                codes = np.ascontiguousarray(one.columns.codes[positions])
-                yield one.columns.ids[positions], one.first_row + positions, self.pairing.reconstruct(codes)
+                found = self.pairing.reconstruct(one.columns.codes.rows(positions))
+                yield one.columns.ids[positions], one.first_row + positions, found
 
 
 class Reconstructions:
@@ -142,44 +144,3 @@ class Reconstructions:
             part = slice(start, start + n_rows)
             products[part] = np.einsum("ij,ij->i", self.rows[rows[part]], others.rows[columns[part]])
         return products
-
-
-@dataclass(frozen=True, eq=False)
-class ReconstructionTable:
-    """Reconstruction of the levels of one cell.
-
-    If the whole space is one cell, coordinates in its basis replace signals: ``steps`` are the values of a level of one
-    in each coordinate, and an additional coordinate holds the part of the mean outside the coded ones. For a local
-    cell, ``steps`` are the axes scaled by these values.
-    """
-
-    steps: Any  # (n_coded,) float64, or (n_coded, n_features) int32
-    middle: Float64  # the mean
-
-    def reconstruct(self, levels: Any) -> Float64:
-        """Return the reconstructions of levels as whole numbers."""
-        if self.steps.ndim == 2:
-            sums = levels.astype(np.float64) @ self.steps.astype(np.float64)
-            return np.asarray(np.rint(sums / FINER + self.middle))
-        rows = np.tile(self.middle, (len(levels), 1))
-        rows[:, :-1] += levels * self.steps
-        return np.rint(rows)
-
-
-def _table(cell: Cell) -> ReconstructionTable:
-    if isinstance(cell, LocalCell):
-        n_features = cell.projection.n_features
-        axes = cell.projection.matrix[cell.projection.rows_of(cell.number)].astype(np.float64)
-        steps = axes * (cell.design.values[:, np.newaxis] * (FINER * UNIT / n_features))
-        steps = np.rint(np.clip(steps, 1 - 2**31, 2**31 - 1)).astype(np.int32)
-        return ReconstructionTable(steps, cell.mean.astype(np.float64) * UNIT)
-    assert isinstance(cell, WholeCell)
-    n_features, scale = cell.projection.n_features, UNIT / np.sqrt(cell.projection.n_features)
-    projected = np.zeros((1, n_features), np.float32)
-    if cell.mean is not None:
-        cell.projection.project_block(cell.mean[np.newaxis], None, projected, 1)
-    mean = projected[0].astype(np.float64) * scale
-    uncoded = np.delete(mean, cell.design.coded)
-    return ReconstructionTable(
-        cell.design.values * scale, np.append(mean[cell.design.coded], np.sqrt((uncoded * uncoded).sum()))
-    )

@@ -1,97 +1,80 @@
-// How a thread reads an adaptive code.
+// Codes on a device, and the values of a scan.
 //
-// A code is SIGN_WORDS words of signs (bit i is that of location i), LOW_WORDS words of the low parts of its locations,
-// and HIGH_WORDS words of the high parts in unary: location i of high part h sets bit h + i, counted from the *top* bit
-// of each word. With LOW_BITS 0 the last part is a bitmap of the pool. Sign codes (SIGNS 1) have only signs.
-//
-// N_BITS, N_POOL, LOW_BITS and SIGNS are compile-time constants.
+// Codes are blocks of 32 in byte planes, (n_blocks, CODE_BYTES, 32): byte b of a code is 32 bytes after byte b - 1. The
+// first DATA_BYTES are the code; two factor bytes may follow. KIND (below), CODE_BYTES, DATA_BYTES and WIDTH (integers of
+// a query) are compile-time constants; for KEPT also N_BITS, LOW_BITS, SIGN_BYTES, LOW_BYTES and HIGH_BYTES.
 
-// The location of rank i, given the position of its unary bit.
-__device__ __forceinline__ u32 location_of(u32 bit, u32 rank, u32 low) {
-    return LOW_BITS == 0 ? bit : (bit - rank) << LOW_BITS | low;
+#define SIGNS 0   // eight signs per byte
+#define GROUPS 1  // two groups of eight projections per byte: location and sign of the largest
+#define RING 2    // windows of two nibbles of a ring, looked up in codebooks
+#define KEPT 3    // signs, and locations in Elias-Fano form
+
+__device__ __forceinline__ const u8* code_at(const u8* planes, u64 code) {
+    return planes + code / 32 * (u64(CODE_BYTES) * 32) + code % 32;
 }
 
-// Locations read per 32 bits of the unary part, in which a location takes about two bits, or up to four in a bitmap.
-#define WINDOW_ITEMS (HIGH_SIZE <= 2 * N_BITS ? 8 : 4)
+// What a scan does with the sum of a query and a code. The value of a code is (sum * scale + constant) * factor.
+struct Target {
+    const u8* planes;
+    const float *scales, *constants, *bars;  // one per query
+    const float* factors;                    // by the number in the two factor bytes; null: all are 1
+    const float* biases;                     // one per code, added to values, or null
+    const u32* alive;                        // bitmap of the codes that take part, or null
+    u32 base;                                // position of the first code
+    u32 n_codes, n_queries, capacity;
+    u32* counts;     // of candidates, one per query
+    u32* positions;  // of candidates, (n_queries, capacity)
+    float* values;   // likewise, without biases
+    float* all;      // unless null, gets the values of all codes with biases, (n_queries, n_all)
+    u64 n_all;
 
-// The position of the highest set bit of a word, counted from the top.
-__device__ __forceinline__ u32 first_one(u32 word) {
-#ifdef EMULATED
-    return __clz(word);
-#else
-    u32 place;
-    asm("bfind.shiftamt.u32 %0, %1;" : "=r"(place) : "r"(word));
-    return place;
-#endif
-}
-
-__device__ __forceinline__ void prefetch(const void* line) {
-#ifndef EMULATED
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(line));
-#endif
-}
-
-// Calls use(location, negative, rank) for each location in ascending order; `negative` is all ones or zero. All lanes of a
-// warp are at the same rank, so signs and low parts are read together. Codes must be valid.
-template <class Use>
-__device__ __forceinline__ void for_each_kept(const u32* code, const Use& use) {
-    const u32* highs = code + (SIGN_WORDS + LOW_WORDS) * GROUP;
-    const auto window_at = [&](u32 bit) {
-        const u32* word = highs + (bit & ~31u) * (GROUP / 32);
-        const u32 first = word[0], second = word[GROUP];
-        prefetch(word + 2 * GROUP);
-        return __funnelshift_lc(second, first, bit & 31);
-    };
-    u32 lows[LOW_BITS + 2] = {}, next_signs = 0, next_lows[LOW_BITS + 1] = {};
-    const auto load_next = [&](u32 start) {
-        if (start < N_BITS) {
-            next_signs = code[start];
-#pragma unroll
-            for (u32 j = 0; j < LOW_BITS; ++j) {
-                const u32 word = start / 32 * LOW_BITS + j;
-                next_lows[j] = N_BITS % 32 == 0 || word < LOW_WORDS ? code[(SIGN_WORDS + word) * GROUP] : 0;
-            }
+    __device__ __forceinline__ float factor(u32 code) const {
+        if (!factors) return 1.f;
+        const u8* last = code_at(planes, code) + (CODE_BYTES - 2) * 32;
+        return __ldg(factors + (last[0] | last[32] << 8));
+    }
+    // Writes the value of a code, or adds the code to the candidates if its value may exceed the bar of the query.
+    __device__ __forceinline__ void report(u32 query, u32 code, int sum, float factor) const {
+        const float line = __fadd_rn(__fmul_rn(float(sum), __ldg(scales + query)), __ldg(constants + query));
+        const float value = __fmul_rn(line, factor);
+        if (all) {
+            all[query * n_all + code] = biases ? float(double(value) + double(biases[code])) : value;
+            return;
         }
-    };
-    u32 begin = 0;  // first bit of the window in the unary part
-    load_next(0);
-#pragma unroll 1
-    for (u32 start = 0; start < N_BITS; start += 32) {
-        const u32 negatives = ~next_signs;
-#pragma unroll
-        for (u32 j = 0; j < LOW_BITS; ++j) lows[j] = next_lows[j];
-        load_next(start + 32);
-#pragma unroll
-        for (u32 group = 0; group < 32; group += WINDOW_ITEMS) {
-            if (N_BITS % 32 != 0 && start + group >= N_BITS) break;
-            const u32 count = N_BITS % 32 == 0 ? WINDOW_ITEMS : min(u32(WINDOW_ITEMS), N_BITS - start - group);
-            u32 window = window_at(begin), place = 0;
-            if (__popc(window) >= count) {
-#pragma unroll
-                for (u32 j = group; j < group + WINDOW_ITEMS; ++j) {
-                    if (N_BITS % 32 != 0 && start + j >= N_BITS) break;
-                    place = first_one(window);
-                    window ^= 0x80000000u >> place;
-                    const u32 at = j * LOW_BITS;
-                    const u32 low = __funnelshift_r(lows[at / 32], lows[at / 32 + 1], at % 32) & LOW_MASK;
-                    use(location_of(begin + place, start + j, low), u32(int(negatives << (31 - j)) >> 31), start + j);
-                }
-            } else {  // rare: these locations take more than one window
-#pragma unroll 1
-                for (u32 rank = start + group; rank < start + group + count; ++rank) {
-                    while (window == 0) {
-                        begin += 32;
-                        window = window_at(begin);
-                    }
-                    place = first_one(window);
-                    window ^= 0x80000000u >> place;
-                    const u32 at = rank * LOW_BITS, near = LOW_BITS == 0 ? 0 : code[(SIGN_WORDS + at / 32) * GROUP];
-                    const u32 far = at % 32 + LOW_BITS > 32 ? code[(SIGN_WORDS + at / 32 + 1) * GROUP] : 0;
-                    const u32 low = __funnelshift_r(near, far, at % 32) & LOW_MASK;
-                    use(location_of(begin + place, rank, low), u32(int(negatives << (31 - rank % 32)) >> 31), rank);
-                }
-            }
-            begin += place + 1;
+        const float most = biases ? __fadd_ru(value, biases[code]) : value;
+        if (!(most > bars[query]) || (alive && !(alive[code / 32] >> code % 32 & 1))) return;
+        const u32 slot = atomicAdd(&counts[query], 1u);
+        if (slot < capacity) {
+            positions[u64(query) * capacity + slot] = base + code;
+            values[u64(query) * capacity + slot] = value;
         }
     }
+};
+
+#define TARGET_PARAMETERS                                                                                            \
+    const u8 *planes, const float *scales, const float *constants, const float *bars, const float *factors,          \
+        const float *biases, const u32 *alive, u32 base, u32 n_codes, u32 n_queries, u32 capacity, u32 *counts,      \
+        u32 *positions, float *values, float *all, u64 n_all
+#define TARGET                                                                                                       \
+    Target { planes, scales, constants, bars, factors, biases, alive, base, n_codes, n_queries, capacity, counts,    \
+             positions, values, all, n_all }
+
+#if KIND == KEPT
+// Calls use(location, positive) for each location in ascending order. All lanes of a warp are at the same rank, so they
+// read signs and low parts together. Any bytes are safe.
+template <class Use>
+__device__ __forceinline__ void for_each_kept(const u8* code, const Use& use) {
+    const u8 *lows = code + SIGN_BYTES * 32, *highs = lows + LOW_BYTES * 32;
+    u32 signs = 0, low = 0, n_low = 0, bits = 0, n_read = 0;
+    for (u32 rank = 0; rank < N_BITS; ++rank) {
+        if (rank % 8 == 0) signs = code[rank / 8 * 32];
+        for (; n_low < LOW_BITS; n_low += 8, lows += 32) low |= u32(*lows) << n_low;
+        while (bits == 0 && n_read < HIGH_BYTES) bits = highs[n_read++ * 32];
+        const u32 at = (n_read - 1) * 8 + __ffs(bits) - 1;
+        const u32 location = LOW_BITS == 0 ? at : (at - rank) << LOW_BITS | (low & ((1u << LOW_BITS) - 1));
+        use(bits ? min(location, WIDTH - 1u) : 0, bits ? signs >> rank % 8 & 1 : 1);
+        bits &= bits - 1;
+        low >>= LOW_BITS, n_low -= LOW_BITS;
+    }
 }
+#endif

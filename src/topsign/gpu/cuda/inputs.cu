@@ -1,50 +1,28 @@
-// Inputs of a trellis head: normalised, rotated and rounded to bytes in one kernel.
+// Inputs of a head, rounded like queries by the CPU.
 
-// Reduces one value per thread of a block by an associative and commutative function.
-template <class Fold>
-__device__ __forceinline__ double block_fold(double value, const Fold& fold) {
-    __shared__ double parts[32];
-    for (int d = 16; d; d >>= 1) value = fold(value, __shfl_xor_sync(ALL, value, d));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = parts[0];
-    for (u32 w = 1; w < blockDim.x / 32; ++w) value = fold(value, parts[w]);
-    return value;
-}
-
-// One block per input. Coordinate i is value `places[i]` of the rotated input times `factors[i]`; `mean`, also rotated,
-// may be null. The score of a code is its sum with the values, times the scale, plus the constant.
-extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) round_inputs(const float* inputs, const u8* signs, float shrink, float grow, float half_root,
-                                                                          const u32* places, const double* factors, u32 n_coded,
-                                                                          const double* mean, u8* values, float* scales, float* constants) {
-    __shared__ double square;
-    float* x = reinterpret_cast<float*>(dynamic_shared);
-    const u32 n = N_FEATURES, input = blockIdx.x;
-#pragma unroll 8
-    for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] = __ldg(inputs + u64(input) * n + i);
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        const double sum = lane_sum(n, [&](u32 i) { return double(x[spaced(i)]) * double(x[spaced(i)]); });
-        if (threadIdx.x == 0) square = sum;
+// One block per input. Value i is projection `places[i]` times `weights[i]`, or projection i if `places` is null; `mean`
+// are the projections of the mean and `norms` the norms of inputs, each or null.
+extern "C" __global__ void round_inputs(const float* projected, u32 n_pool, const u32* places, const float* weights, u32 width, float limit,
+                                        const double* mean, const double* norms, short* values, float* scales, float* constants) {
+    const u32 input = blockIdx.x;
+    const float* x = projected + u64(input) * n_pool;
+    const auto value = [&](u32 i) { return places ? __fmul_rn(x[places[i]], weights[i]) : x[i]; };
+    float largest = 0, finite = 1;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        largest = fmaxf(largest, fabsf(value(i)));
+        if (!isfinite(value(i))) finite = 0;
     }
-    __syncthreads();
-    const double norm = sqrt(square);
-    const float inverse = norm > 0 ? float(1 / norm) : 0.f, length = float(norm);
-    for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] *= inverse;
-    __syncthreads();
-    rotate_in_place(x, signs, shrink, half_root);
-    const auto projected = [&](u32 i) { return double(POWER < n ? x[spaced(i)] * grow : x[spaced(i)]); };
-    double largest = 0, product = 0;
-    for (u32 i = threadIdx.x; i < n_coded; i += ROTATE_THREADS) largest = fmax(largest, fabs(projected(places[i]) * factors[i]));
-    for (u32 i = threadIdx.x; mean && i < n; i += ROTATE_THREADS) product += projected(i) * mean[i];
-    largest = block_fold(largest, [](double a, double b) { return fmax(a, b); });
-    product = block_fold(product, [](double a, double b) { return a + b; });
-    const double scale = largest / 127, divisor = scale > 0 ? scale : 1;
-    for (u32 i = threadIdx.x; i < n_coded; i += ROTATE_THREADS)
-        values[u64(input) * n_coded + i] = u8(int(rint(projected(places[i]) * factors[i] / divisor)));
-    if (threadIdx.x == 0) {
-        scales[input] = float(scale) * length;
-        constants[input] = float(product) * length;
+    largest = block_fold(largest, [](float a, float b) { return fmaxf(a, b); });
+    finite = block_fold(finite, [](float a, float b) { return fminf(a, b); });
+    float step = largest > 0 ? largest / limit : 1.f;
+    if (!(step > 0)) step = 1.f;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        const double rounded = rint(double(value(i)) / double(step));
+        values[u64(input) * width + i] = finite ? short(fmax(-double(limit), fmin(double(limit), rounded))) : 0;
     }
+    if (threadIdx.x >= 32) return;
+    const double norm = norms ? norms[input] : 1, product = mean ? lane_sum(n_pool, [&](u32 i) { return double(x[i]) * mean[i]; }) : 0;
+    if (threadIdx.x > 0) return;
+    scales[input] = finite ? float(double(step) * norm) : __int_as_float(0x7fc00000);
+    constants[input] = float(product / n_pool * norm);
 }

@@ -1,98 +1,215 @@
-// Scores of a batch of queries; `multiply_tiles` computes the sums of a tile with tensor cores.
+// Sums of a batch of queries: tiles of 128 codes are decoded to bytes and multiplied by tensor cores, 128 coordinates (a
+// slice) at a time.
+//
+// A value of a query is 256 * high + low with two signed bytes, so sums are exact. Columns are the digits of the queries:
+// the high digits of eight queries, then their low digits, and so on. On Hopper (WGMMA 1) the tensor cores read both tiles
+// from shared memory while the next slice is decoded; on other devices, warps load fragments. QUERIES (per tile) is a
+// compile-time constant.
 
-#ifdef COLUMNS
-#define QUERIES (COLUMNS / DIGITS)
-#define STRIDE (QUERIES + 8)  // floats per row of centers; rows begin in different banks
+#define TILE 128
+#define SLICE 128
+#define SLICES ((WIDTH + SLICE - 1) / SLICE)
+#define SLOTS (SLICES <= 4 ? SLICES : 2)  // decoded slices in shared memory; if all fit, they stay for all columns
+#define COLUMNS (2 * QUERIES)
+#define STAGES 3
+#define WARPS_DOWN (WGMMA ? 8 : COLUMNS >= 192 ? 2 : COLUMNS >= 96 ? 4 : 8)
+#define ROWS_16 (TILE / 16 / WARPS_DOWN)
+#define COLUMNS_8 (COLUMNS / 8 / (8 / WARPS_DOWN))
+#define STRIDE (QUERIES + 9)  // integers per row of sums; rows begin in different banks
 
-// Converts sums to centers in shared memory, (TILE, STRIDE), which replace the tiles. Digits of a query are in
-// neighbouring groups of 8 columns. Loops over shared memory are shorter code than unrolled accesses to registers.
-__device__ __forceinline__ float* write_centers(const Sums& sums, const float* steps, u32 first_query, u32 n_queries) {
-    float* centers = reinterpret_cast<float*>(dynamic_shared + ROW_BYTES);
-    float* step = centers + TILE * STRIDE;
-    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const u32 row0 = warp % WARPS_DOWN * ROWS_16 * 16 + lane / 4;
-    const u32 query0 = warp / WARPS_DOWN * (COLUMNS_8 / DIGITS) * 8 + lane % 4 * 2;
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < QUERIES; i += 256) {
-        const bool there = first_query + i < n_queries;
-        step[i] = there ? steps[first_query + i] : 0.f;
-        if (TRELLIS) step[QUERIES + i] = there ? steps[n_queries + first_query + i] : 0.f;
+// Writes the digits of a query (x) to its columns, which are SLICES * SLICE bytes long; other bytes are zero.
+extern "C" __global__ void split_queries(const short* queries, u8* columns) {
+    const u32 query = blockIdx.x;
+    u8* high = columns + u64(query / 8 * 16 + query % 8) * (SLICES * SLICE);
+    for (u32 i = threadIdx.x; i < WIDTH; i += blockDim.x) {
+        const int value = queries[u64(query) * WIDTH + i];
+        high[i] = u8((value + 128) >> 8);
+        high[8 * SLICES * SLICE + i] = u8(value);
     }
-    __syncthreads();
-#pragma unroll
-    for (int n = 0; n < COLUMNS_8 / DIGITS; ++n) {
-        const u32 query = query0 + n * 8;
-        const float2 own = *reinterpret_cast<const float2*>(step + query);
-        const float2 constant = *reinterpret_cast<const float2*>(step + (TRELLIS ? QUERIES : 0) + query);
-#pragma unroll
-        for (int row = 0; row < ROWS_16 * 2; ++row) {
-            int left[DIGITS], right[DIGITS];
-#pragma unroll
-            for (int d = 0; d < DIGITS; ++d) {
-                left[d] = sums.sum[row / 2][n * DIGITS + d][row % 2 * 2];
-                right[d] = sums.sum[row / 2][n * DIGITS + d][row % 2 * 2 + 1];
-            }
-            *reinterpret_cast<float2*>(centers + (row0 + row * 8) * STRIDE + query) =
-                make_float2(center_of(left, own.x, constant.x), center_of(right, own.y, constant.y));
-        }
-    }
-    __syncthreads();
-    return centers;
 }
 
-// A block has one tile of codes and every `across`-th tile of columns.
-extern "C" __global__ void __launch_bounds__(256) product(ROW_PARAMETERS, const u8* columns, u32 column_tiles, u32 across,
-                                                          CANDIDATE_PARAMETERS) {
-    const Candidates to = CANDIDATES;
-    const u32 tile = blockIdx.x / across, first_code = tile * TILE, count = min(n_codes - first_code, u32(TILE));
-    float* weight = reinterpret_cast<float*>(dynamic_shared + ROW_BYTES) + TILE * STRIDE;  // after the steps
-    float* bias = weight + TILE;
-    for (u32 column = blockIdx.x % across; column < column_tiles; column += across) {
-        const u32 first_query = column * COLUMNS / DIGITS;
-        Sums sums;
-        multiply_tiles(sums, ROWS, n_codes, columns, tile, column * COLUMNS, column >= across);
-        const float* middles = write_centers(sums, steps, first_query, n_queries);
-        if (threadIdx.x < TILE) {
-            const u32 code = first_code + threadIdx.x;
-            weight[threadIdx.x] = weights && code < n_codes ? weights[code] : 1.f;
-            bias[threadIdx.x] = biases && code < n_codes ? biases[code] : 0.f;
+// Swizzled rows of 128 bytes: pieces of 16 are permuted by the row, so that eight rows of a column use different banks.
+__device__ __forceinline__ u32 piece_at(u32 row, u32 piece) { return row * SLICE + ((piece ^ (row & 7)) << 4); }
+
+struct Rows {
+    const u8* planes;
+    const uint4* coordinates;   // of rings: step, first level and dimensions of each coordinate
+    const signed char* levels;  // of rings: codebooks; of kept codes: rows of SLICES * SLICE levels
+};
+
+// Expands four bits to four bytes of -1 or 1.
+__device__ __forceinline__ u32 signs_of(u32 bits) {
+    return ((bits & 15) * 0x00204081u & 0x01010101u) + ((~bits & 15) * 0x00204081u & 0x01010101u) * 255;
+}
+
+// Decodes half a slice of a code per thread.
+__device__ __forceinline__ void decode_slice(const Rows& rows, u32 code, u32 slice, u8* slot) {
+    const u32 row = threadIdx.x % TILE, half = threadIdx.x / TILE;
+    const u8* bytes = code_at(rows.planes, code);
+    const auto byte_at = [&](u32 b) { return b < DATA_BYTES ? u32(bytes[b * 32]) : 0u; };
+#if KIND == RING
+    u32 step = ALL, window = 0;
+#endif
+#pragma unroll
+    for (u32 piece = 0; piece < 4; ++piece) {
+        const u32 begin = slice * SLICE + half * 64 + piece * 16;  // first coordinate
+        uint4 levels = make_uint4(0, 0, 0, 0);
+#if KIND == SIGNS
+        const u32 low = byte_at(begin / 8), high = byte_at(begin / 8 + 1);
+        levels = make_uint4(signs_of(low), signs_of(low >> 4), signs_of(high), signs_of(high >> 4));
+#elif KIND == GROUPS
+        const u32 byte = byte_at(begin / 16);
+        const u64 low = u64(byte & 8 ? 1 : 255) << (byte & 7) * 8, high = u64(byte & 128 ? 1 : 255) << (byte >> 4 & 7) * 8;
+        levels = make_uint4(u32(low), u32(low >> 32), u32(high), u32(high >> 32));
+#elif KIND == RING
+        u32 words[4] = {};
+#pragma unroll
+        for (u32 i = 0; i < 16; ++i) {
+            if (begin + i >= WIDTH) break;
+            const uint4 place = __ldg(rows.coordinates + begin + i);
+            if (place.x != step) {
+                step = place.x;
+                const u32 byte = byte_at(step / 2);
+                window = step % 2 ? byte : (byte_at(step ? step / 2 - 1 : DATA_BYTES - 1) & 15) << 4 | byte >> 4;
+            }
+            words[i / 4] |= u32(u8(__ldg(rows.levels + place.y + window * place.z))) << i % 4 * 8;
         }
-        __syncthreads();
-        if (every) {  // neighbouring threads write neighbouring codes
-            const u32 row = threadIdx.x % TILE;
-            for (u32 i = threadIdx.x / TILE; i < QUERIES && first_query + i < n_queries; i += 256 / TILE)
-                if (row < count) keep(to, first_query + i, first_code + row, middles[row * STRIDE + i]);
-        } else {
-            for (u32 i = threadIdx.x; i < QUERIES * (256 / QUERIES > 0 ? 256 / QUERIES : 1); i += 256) {
-                const u32 query = first_query + i % QUERIES;  // threads of a query take rows in turn
-                if (query >= n_queries) continue;
-                const float margin = margins[query], bar = bars[query];
-#pragma unroll 4
-                for (u32 row = i / QUERIES; row < count; row += 256 / QUERIES > 0 ? 256 / QUERIES : 1) {
-                    const float center = middles[row * STRIDE + i % QUERIES];
-                    if (upper(center, margin, weight[row], bias[row]) > bar) keep(to, query, first_code + row, center);
-                }
+        levels = make_uint4(words[0], words[1], words[2], words[3]);
+#else
+        levels = *reinterpret_cast<const uint4*>(rows.levels + u64(code) * (SLICES * SLICE) + begin);
+#endif
+        *reinterpret_cast<uint4*>(slot + piece_at(row, half * 4 + piece)) = levels;
+    }
+}
+
+// Sums of one tile of codes with one tile of columns, in registers of 8 warps.
+struct Sums {
+    int sum[ROWS_16][COLUMNS_8][4];
+};
+
+// Start and finish a product of 128 codes and all columns, 128 bytes deep.
+#if WGMMA
+// Matrix descriptor of a tile of swizzled rows; groups of eight rows are 1024 bytes apart.
+__device__ __forceinline__ u64 tile_descriptor(const void* tile) {
+    return u64(1) << 62 | u64(1024 >> 4) << 32 | u64(1) << 16 | (shared_address(tile) & 0x3ffff) >> 4;
+}
+__device__ __forceinline__ void show_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void start_product(Sums& sums, const u8* codes, const u8* digits) {
+    const u64 a = tile_descriptor(codes + threadIdx.x / 128 * (64 * SLICE)), b = tile_descriptor(digits);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (u32 step = 0; step < 4; ++step) multiply_tile(&sums.sum[0][0][0], a + step * 2, b + step * 2);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void finish_product(Sums&, const u8*, const u8*) { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+#else
+#ifndef EMULATED
+__device__ __forceinline__ void load_matrices(u32 (&out)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(shared_address(row)));
+}
+// Adds the product of 16 rows and 8 columns, 32 bytes deep, to sums.
+__device__ __forceinline__ void multiply(int (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+__device__ __forceinline__ void show_writes() {}
+__device__ __forceinline__ void start_product(Sums&, const u8*, const u8*) {}
+__device__ __forceinline__ void finish_product(Sums& sums, const u8* codes, const u8* digits) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 row0 = warp % WARPS_DOWN * ROWS_16 * 16, column0 = warp / WARPS_DOWN * COLUMNS_8 * 8;
+#pragma unroll
+    for (u32 step = 0; step < 4; ++step) {
+        u32 a[ROWS_16][4];
+#pragma unroll
+        for (int m = 0; m < ROWS_16; ++m)
+            load_matrices(a[m], codes + piece_at(row0 + m * 16 + lane % 16, step * 2 + lane / 16));
+#pragma unroll
+        for (int n = 0; n < COLUMNS_8; n += 2) {
+            u32 b[4];
+            load_matrices(b, digits + piece_at(column0 + n * 8 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+#pragma unroll
+            for (int m = 0; m < ROWS_16; ++m) {
+                multiply(sums.sum[m][n], a[m], b[0], b[1]);
+                multiply(sums.sum[m][n + 1], a[m], b[2], b[3]);
             }
         }
+    }
+}
+#endif
+
+// Computes the sums of a tile of codes and a tile of columns; `again`: the codes were already decoded for other columns.
+__device__ __forceinline__ void multiply_tiles(Sums& sums, const Rows& rows, u32 n_codes, const u8* columns, u32 tile, bool again) {
+    u8 *slots = dynamic_shared, *digits = dynamic_shared + SLOTS * TILE * SLICE;  // STAGES slices of the columns
+    const bool decodes = !again || SLICES > SLOTS;
+    const u32 code = min(tile * TILE + threadIdx.x % TILE, n_codes - 1);
+#pragma unroll
+    for (int m = 0; m < ROWS_16; ++m)
+#pragma unroll
+        for (int n = 0; n < COLUMNS_8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums.sum[m][n][i] = 0;
+    const auto fetch = [&](u32 slice) {
+        u8* to = digits + slice % STAGES * (COLUMNS * SLICE);
+        for (u32 i = threadIdx.x; i < COLUMNS * 8 && slice < SLICES; i += 256)
+            copy_async(to + piece_at(i / 8, i % 8), columns + u64(i / 8) * (SLICES * SLICE) + slice * SLICE + i % 8 * 16);
+        commit_copies();
+    };
+    fetch(0);
+    fetch(1);
+    if (decodes) decode_slice(rows, code, 0, slots);
+    for (u32 slice = 0; slice < SLICES; ++slice) {
+        const u8 *a = slots + slice % SLOTS * (TILE * SLICE), *b = digits + slice % STAGES * (COLUMNS * SLICE);
+        wait_copies<1>();
+        show_writes();
+        __syncthreads();  // this slice is loaded, and the previous one is no longer read
+        start_product(sums, a, b);
+        fetch(slice + 2);
+        if (decodes && slice + 1 < SLICES) decode_slice(rows, code, slice + 1, slots + (slice + 1) % SLOTS * (TILE * SLICE));
+        finish_product(sums, a, b);
+    }
+}
+
+// A block has one tile of codes and every `across`-th tile of queries.
+extern "C" __global__ void __launch_bounds__(256) scan_products(const uint4* coordinates, const signed char* levels, const u8* columns,
+                                                                u32 n_tiles, u32 across, TARGET_PARAMETERS) {
+    const Target to = TARGET;
+    const u32 tile = blockIdx.x / across, row = threadIdx.x % TILE, code = tile * TILE + row;
+    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int* shown = reinterpret_cast<int*>(dynamic_shared + SLOTS * TILE * SLICE);  // (TILE, STRIDE), in place of the digits
+    const float factor = code < n_codes ? to.factor(code) : 0.f;
+    for (u32 column = blockIdx.x % across; column < n_tiles; column += across) {
+        Sums sums;
+        const u8* mine = columns + u64(column) * COLUMNS * (SLICES * SLICE);
+        multiply_tiles(sums, Rows{planes, coordinates, levels}, n_codes, mine, tile, column >= across);
+        __syncthreads();
+        const u32 row0 = warp % WARPS_DOWN * ROWS_16 * 16 + lane / 4, query0 = warp / WARPS_DOWN * COLUMNS_8 * 4 + lane % 4 * 2;
+#pragma unroll
+        for (int m = 0; m < ROWS_16; ++m)
+#pragma unroll
+            for (int n = 0; n < COLUMNS_8; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)  // the sum fits in 32 bits, even if the product does not
+                    shown[(row0 + m * 16 + i / 2 * 8) * STRIDE + query0 + n * 4 + i % 2] = int(u32(sums.sum[m][n][i]) * 256 + u32(sums.sum[m][n + 1][i]));
+        __syncthreads();
+        for (u32 i = threadIdx.x / TILE; i < QUERIES && column * QUERIES + i < n_queries; i += 256 / TILE)
+            if (code < n_codes) to.report(column * QUERIES + i, code, shown[row * STRIDE + i], factor);
         __syncthreads();  // the next columns reuse this memory
     }
 }
 
-// Writes all scores, (n_queries, n_all).
-extern "C" __global__ void __launch_bounds__(256) product_all(ROW_PARAMETERS, const u8* columns, u32 column_tiles, u32 across,
-                                                              const float* steps, const float* weights,
-                                                              const float* biases, u32 n_codes, u32 n_queries,
-                                                              u64 n_all, float* out) {
-    const u32 tile = blockIdx.x / across, row = threadIdx.x % TILE, code = tile * TILE + row;
-    for (u32 column = blockIdx.x % across; column < column_tiles; column += across) {
-        const u32 first_query = column * COLUMNS / DIGITS;
-        Sums sums;
-        multiply_tiles(sums, ROWS, n_codes, columns, tile, column * COLUMNS, column >= across);
-        const float* middles = write_centers(sums, steps, first_query, n_queries);
-        const float weight = weights && code < n_codes ? weights[code] : 1.f, bias = biases && code < n_codes ? biases[code] : 0.f;
-        for (u32 i = threadIdx.x / TILE; i < QUERIES && first_query + i < n_queries; i += 256 / TILE)
-            if (code < n_codes) out[u64(first_query + i) * n_all + code] = middles[row * STRIDE + i] * weight + bias;
-        __syncthreads();
-    }
-}
+// Decodes kept codes to rows of SLICES * SLICE levels; one warp per block of 32 codes.
+extern "C" __global__ void decode_kept(const u8* planes, u32 n_codes, u8* rows) {
+#if KIND == KEPT
+    const u32 block = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, code = block * 32 + lane;
+    if (block * 32 >= n_codes) return;
+    uint4* first = reinterpret_cast<uint4*>(rows + u64(block) * 32 * (SLICES * SLICE));
+    for (u32 i = lane; i < 2 * SLICES * SLICE; i += 32) first[i] = make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    u8* mine = rows + u64(code) * (SLICES * SLICE);
+    if (code < n_codes) for_each_kept(code_at(planes, code), [&](u32 location, u32 positive) { mine[location] = positive ? 1 : 255; });
 #endif
+}

@@ -1,0 +1,631 @@
+// Searches: the k best codes, all that reach a bound, those in visited regions, and all scores.
+//
+// Codes are compared by look-up tables, or decoded and multiplied with many queries. Both find candidates by rounded
+// sums; the exact integer sum of a candidate decides. Adaptive codes have no tables: few queries are compared exactly.
+#pragma once
+
+#include <memory>
+
+#include "../core/collect.h"
+#include "tables.h"
+#include "tile_products.h"
+
+namespace topsign {
+namespace {
+
+// A block of a scan.
+struct Listed {
+    const uint8_t* block;
+    uint32_t mask;   // codes that take part
+    int64_t number;  // of the block in its range
+};
+
+// Upper bounds of scores from rounded sums: score <= (sum * slope + offset) * factor, but for rounding in float32.
+struct UpperBound {
+    float slope, offset;
+
+    UpperBound(const ts_queries& queries, int64_t q, const TableScale& table) {
+        const double scale = queries.scales[q], constant = queries.constants[q];
+        const double slack = 2e-6 * (scale * table.largest + std::fabs(constant));
+        slope = float(scale * table.step);
+        offset = float(scale * (table.base + table.margin) + constant + slack);
+        if (std::isfinite(slope) && std::isfinite(offset)) return;
+        slope = 0;  // any code may reach the bound
+        offset = std::numeric_limits<float>::infinity();
+    }
+};
+
+// Factors of a block of candidates, and the test whether rounded sums may reach a bound.
+template <class Isa>
+class BlockTest {
+   public:
+    explicit BlockTest(const ts_scoring& scoring) : scoring_(scoring) {}
+
+    void enter(const uint8_t* block) {
+        if (scoring_.factor == TS_NO_FACTOR) return;
+        factor_numbers(scoring_, block, numbers_);
+        if (scoring_.factor == TS_COSINE_FACTOR)
+            for (int i = 0; i < int(kBlock); ++i) test_[i] = float(numbers_[i]) * 0x1p-14f;
+        else
+            for (int i = 0; i < int(kBlock); ++i) test_[i] = factor_of(scoring_, uint32_t(numbers_[i]));
+    }
+
+    // Places whose score may exceed the bound.
+    TOPSIGN_INLINE uint32_t reaching(const int32_t* sums, const UpperBound& upper, float bound) const {
+        using V = Vec<float, Isa::kBytes / 4>;
+        using Ints = Vec<int32_t, kLanes<V>>;
+        const V slope = splat<V>(upper.slope), offset = splat<V>(upper.offset);
+        const V least = splat<V>(bound - 2e-6f * std::fabs(bound));
+        Ints reached[int(kBlock) / kLanes<V>], all{};
+        for (int r = 0; r < int(kBlock) / kLanes<V>; ++r) {
+            const V score = convert<V>(load<Ints>(sums + r * kLanes<V>)) * slope + offset;
+            if (scoring_.factor == TS_NO_FACTOR) {
+                reached[r] = score > least;
+            } else {
+                const V test = load<V>(test_ + r * kLanes<V>);
+                if (scoring_.factor == TS_COSINE_FACTOR)  // a factor of zero always passes
+                    reached[r] = (score > least * test) | (test == V{});
+                else
+                    reached[r] = score * test > least;
+            }
+            all = all | reached[r];
+        }
+        if (!any(all)) return 0;
+        uint32_t places = 0;
+        for (int r = 0; r < int(kBlock) / kLanes<V>; ++r)
+            for (int i = 0; i < kLanes<V>; ++i) places |= uint32_t(reached[r][i] & 1) << (r * kLanes<V> + i);
+        return places;
+    }
+
+    float factor(int place) const {
+        return scoring_.factor == TS_NO_FACTOR ? 1.f : factor_of(scoring_, uint32_t(numbers_[place]));
+    }
+
+   private:
+    const ts_scoring& scoring_;
+    alignas(64) int32_t numbers_[kBlock];
+    alignas(64) float test_[kBlock];
+};
+
+// Offers the codes at some places by their exact scores, in ascending order of position; exact(place) returns the sum.
+template <class Isa, class Collector, class Exact>
+TOPSIGN_INLINE void offer_places(const ts_scoring& scoring, const ts_queries& queries, int64_t q, const ts_codes& codes,
+                                 const Listed& one, uint32_t places, const BlockTest<Isa>& test, Collector& best,
+                                 const Exact& exact) {
+    uint32_t lanes = 0;
+    for (; places; places &= places - 1) lanes |= uint32_t(1) << code_at(count_trailing_zeros(places));
+    for (lanes &= one.mask; lanes; lanes &= lanes - 1) {
+        const int lane = count_trailing_zeros(lanes), place = split_place(lane);
+        const float score = score_of(scoring, queries, q, exact(place), test.factor(place));
+        if (score > best.bound()) best.offer(score, codes, one.number * kBlock + lane);
+    }
+}
+
+// Comparison by tables of nibbles, in two digits: the first finds candidates, both are exact.
+template <class Isa>
+class NibbleScan {
+    using Nibbles = typename Isa::Nibbles;
+
+   public:
+    NibbleScan(int n_threads, const ts_scoring& scoring, const ts_queries& queries)
+        : scoring_(scoring),
+          queries_(queries),
+          n_bytes_(plain_bytes(scoring)),
+          stride_(Nibbles::table_bytes(n_bytes_)),
+          scales_(queries.count),
+          tables_(2 * queries.count * stride_ + 64) {
+        const int64_t n_tables = 2 * n_bytes_;
+        parallel_for(n_threads, queries.count, 20.0 * double(n_tables), [&](int64_t begin, int64_t end) {
+            std::vector<int32_t> values(16 * n_tables);
+            std::vector<int8_t> high(16 * n_tables), low(16 * n_tables);
+            for (int64_t q = begin; q < end; ++q) {
+                nibble_values(scoring, queries.values + q * scoring.width, values.data());
+                scales_[q] = split_nibbles(values.data(), n_tables, high.data(), low.data());
+                Nibbles::lay_out(high.data(), n_bytes_, tables(q, 0));
+                Nibbles::lay_out(low.data(), n_bytes_, tables(q, 1));
+            }
+        });
+        for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales_[q]);
+    }
+
+    static constexpr int kTile = Nibbles::kTile;
+    double cost(int64_t n_queries) const { return double(n_bytes_) * (0.2 + 0.8 * double(n_queries)); }  // of a block
+
+    // State of a thread: compares blocks with queries [begin, end), whose collectors are best[0], best[1] and so on.
+    class Worker {
+       public:
+        explicit Worker(const NibbleScan& scan) : scan_(scan), test_(scan.scoring_) {}
+
+        template <class Collector>
+        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            // Codes and tables of a part stay in the near caches together.
+            const int64_t some_queries = std::max<int64_t>(2, kNear / scan_.stride_);
+            const int64_t some_blocks =
+                std::max<int64_t>(1, kNear / (scan_.scoring_.code_bytes * kBlock * kTile)) * kTile;
+            for (int64_t at = 0; at < n; at += some_blocks)
+                for (int64_t q = begin; q < end; q += some_queries)
+                    for (int64_t i = at; i < std::min(n, at + some_blocks); i += kTile)
+                        tile(codes, list + i, n - i, q, std::min(end, q + some_queries), best + (q - begin));
+        }
+
+       private:
+        // Compares a tile of n blocks, or fewer, that are left.
+        template <class Collector>
+        void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            const uint8_t *blocks[kTile], *ahead[kTile];
+            for (int64_t i = 0; i < kTile; ++i) {
+                blocks[i] = list[std::min(i, n - 1)].block;
+                ahead[i] = list[std::min(i + kTile, n - 1)].block;
+            }
+            nibbles_.enter(blocks, ahead, scan_.n_bytes_);
+            n = std::min<int64_t>(kTile, n);
+            int64_t q = begin;
+            for (; q + Nibbles::kQueries <= end; q += Nibbles::kQueries)
+                queries<Nibbles::kQueries>(codes, list, n, q, best + (q - begin));
+            for (; q < end; ++q) queries<1>(codes, list, n, q, best + (q - begin));
+        }
+
+        template <int N, class Collector>
+        void queries(const ts_codes& codes, const Listed* list, int64_t n, int64_t q, Collector* best) {
+            const uint8_t* tables[N];
+            for (int j = 0; j < N; ++j) tables[j] = scan_.tables(q + j, 0);
+            alignas(64) int32_t sums[N][kTile][kBlock];
+            nibbles_.template sums<N>(tables, sums);
+            for (int j = 0; j < N; ++j) {
+                bool is_exact = false;
+                for (int64_t i = 0; i < n; ++i) {
+                    test_.enter(list[i].block);
+                    const uint32_t places = test_.reaching(sums[j][i], scan_.bounds_[q + j], best[j].bound());
+                    if (!places) continue;
+                    if (!is_exact) add_low(q + j, sums[j]);
+                    is_exact = true;
+                    offer_places(scan_.scoring_, scan_.queries_, q + j, codes, list[i], places, test_, best[j],
+                                 [&](int place) { return exact_[i][place]; });
+                }
+            }
+        }
+
+        // Computes the exact sums of a tile from those of the first digits.
+        void add_low(int64_t q, const int32_t (*sums)[kBlock]) {
+            const auto step = int32_t(scan_.scales_[q].step);
+            int32_t low[1][kTile][kBlock] = {};
+            const uint8_t* const tables[1] = {scan_.tables(q, 1)};
+            if (scan_.scales_[q].margin > 0) nibbles_.template sums<1>(tables, low);
+            for (int i = 0; i < kTile; ++i)
+                for (int place = 0; place < int(kBlock); ++place)
+                    exact_[i][place] = step * sums[i][place] + low[0][i][place];
+        }
+
+        static constexpr int64_t kNear = 1 << 18;  // bytes
+
+        const NibbleScan& scan_;
+        Nibbles nibbles_;
+        BlockTest<Isa> test_;
+        alignas(64) int32_t exact_[kTile][kBlock];
+    };
+
+   private:
+    // Tables of a digit, which start on cache lines.
+    uint8_t* tables(int64_t q, int digit) { return const_cast<uint8_t*>(std::as_const(*this).tables(q, digit)); }
+    const uint8_t* tables(int64_t q, int digit) const {
+        const auto first = reinterpret_cast<uintptr_t>(tables_.data());
+        return tables_.data() + (64 - first % 64) % 64 + (digit * queries_.count + q) * stride_;
+    }
+
+    const ts_scoring& scoring_;
+    const ts_queries& queries_;
+    const int64_t n_bytes_, stride_;
+    std::vector<TableScale> scales_;
+    std::vector<uint8_t> tables_;
+    std::vector<UpperBound> bounds_;
+};
+
+// Comparison of rings by tables of bytes.
+template <class Isa>
+class RingScan {
+    using Rings = typename Isa::Rings;
+
+   public:
+    RingScan(int n_threads, const ts_scoring& scoring, const ts_queries& queries)
+        : scoring_(scoring),
+          queries_(queries),
+          n_steps_(scoring.ring->n_steps),
+          exact_(queries.count * n_steps_ * kWindows),
+          tables_(queries.count * n_steps_ * kWindows) {
+        std::vector<TableScale> scales(queries.count);
+        parallel_for(n_threads, queries.count, 150.0 * double(n_steps_), [&](int64_t begin, int64_t end) {
+            for (int64_t q = begin; q < end; ++q) {
+                int32_t* const values = exact_.data() + q * n_steps_ * kWindows;
+                ring_values(*scoring.ring, queries.values + q * scoring.width, values);
+                scales[q] = round_ring(values, n_steps_, tables_.data() + q * n_steps_ * kWindows);
+            }
+        });
+        for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales[q]);
+    }
+
+    static constexpr int kTile = Rings::kTile;
+    double cost(int64_t n_queries) const { return Isa::kRingCost * double(n_steps_ * n_queries); }
+
+    class Worker {
+       public:
+        explicit Worker(const RingScan& scan) : scan_(scan), test_(scan.scoring_) {}
+
+        template <class Collector>
+        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            // Tables of some queries stay in the near caches.
+            const int64_t some_queries = std::max<int64_t>(1, kNear / (scan_.n_steps_ * kWindows));
+            for (int64_t q = begin; q < end; q += some_queries)
+                for (int64_t at = 0; at < n; at += kTile)
+                    tile(codes, list + at, n - at, q, std::min(end, q + some_queries), best + (q - begin));
+        }
+
+       private:
+        static constexpr int64_t kNear = 1 << 18;  // bytes
+
+        // Compares a tile of n blocks, or fewer, that are left.
+        template <class Collector>
+        void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            const uint8_t *blocks[kTile], *ahead[kTile];
+            for (int64_t i = 0; i < kTile; ++i) {
+                blocks[i] = list[std::min(i, n - 1)].block;
+                ahead[i] = list[std::min(i + kTile, n - 1)].block;
+            }
+            for (int64_t q = begin; q < end; ++q) {
+                alignas(64) int32_t sums[kTile][kBlock];
+                const int64_t first = q * scan_.n_steps_ * kWindows;
+                Rings::sums(blocks, ahead, scan_.n_steps_ / 2, scan_.tables_.data() + first, sums);
+                for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
+                    judge(codes, list[i], sums[i], q, scan_.exact_.data() + first, best[q - begin]);
+            }
+        }
+
+        template <class Collector>
+        TOPSIGN_INLINE void judge(const ts_codes& codes, const Listed& one, const int32_t* sums, int64_t q,
+                                  const int32_t* exact, Collector& best) {
+            test_.enter(one.block);
+            const uint32_t places = test_.reaching(sums, scan_.bounds_[q], best.bound());
+            if (!places) return;
+            offer_places(scan_.scoring_, scan_.queries_, q, codes, one, places, test_, best, [&](int place) {
+                const uint8_t* const lane = one.block + code_at(place);
+                int32_t sum = 0;
+                for_each_window(
+                    scan_.n_steps_, [&](int64_t b) { return uint32_t(lane[b * kBlock]); },
+                    [&](int64_t step, uint32_t window) { sum += exact[step * kWindows + window]; });
+                return sum;
+            });
+        }
+
+        const RingScan& scan_;
+        BlockTest<Isa> test_;
+    };
+
+   private:
+    const ts_scoring& scoring_;
+    const ts_queries& queries_;
+    const int64_t n_steps_;
+    std::vector<int32_t> exact_;
+    std::vector<uint8_t> tables_;
+    std::vector<UpperBound> bounds_;
+};
+
+// Comparison by products with decoded blocks.
+template <class Isa>
+class ProductScan {
+   public:
+    ProductScan(int, const ts_scoring& scoring, const ts_queries& queries)
+        : scoring_(scoring), queries_(queries), digits_(scoring, queries) {
+        std::vector<int32_t> most(scoring.width, 1);  // the largest level of each coordinate
+        if (scoring.kind == TS_RING) {
+            const ts_ring& ring = *scoring.ring;
+            for (int64_t s = 0; s < ring.n_steps; ++s)
+                for (int64_t c = ring.first[s]; c < ring.first[s + 1]; ++c) {
+                    const int8_t* const column = ring.columns + ring.books[s] + (c - ring.first[s]) * kWindows;
+                    for (int w = 0; w < kWindows; ++w) most[c] = std::max<int32_t>(most[c], std::abs(column[w]));
+                }
+        }
+        for (int64_t q = 0; q < queries.count; ++q) {
+            TableScale scale;
+            scale.step = 256;
+            for (int64_t i = 0; i < scoring.width; ++i) {
+                scale.margin += std::abs(digits_.low(q)[i]) * most[i];
+                scale.largest += std::abs(queries.values[q * scoring.width + i]) * double(most[i]);
+            }
+            bounds_.emplace_back(queries, q, scale);
+        }
+    }
+
+    static constexpr int kTile = 1;
+    double cost(int64_t n_queries) const {
+        return double(scoring_.width) * (16 + Isa::kProductCost * double(n_queries));
+    }
+
+    class Worker {
+       public:
+        explicit Worker(const ProductScan& scan) : scan_(scan), tile_(scan.scoring_), test_(scan.scoring_) {}
+
+        template <class Collector>
+        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            for (int64_t i = 0; i < n; ++i) {
+                tile_.enter(list[i].block);
+                test_.enter(list[i].block);
+                int64_t q = begin;
+                for (; q + kQueries <= end; q += kQueries) queries<kQueries>(codes, list[i], q, best + (q - begin));
+                for (; q < end; ++q) queries<1>(codes, list[i], q, best + (q - begin));
+            }
+        }
+
+       private:
+        static constexpr int kQueries = Isa::kProductQueries;
+
+        template <int N, class Collector>
+        void queries(const ts_codes& codes, const Listed& one, int64_t q, Collector* best) {
+            const int8_t* rows[N];
+            int32_t totals[N];
+            for (int j = 0; j < N; ++j) {
+                rows[j] = scan_.digits_.high(q + j);
+                totals[j] = scan_.digits_.high_sum(q + j);
+            }
+            alignas(64) int32_t sums[N][kBlock];
+            tile_.template sums<N>(rows, totals, sums);
+            for (int j = 0; j < N; ++j) {
+                const uint32_t places = test_.reaching(sums[j], scan_.bounds_[q + j], best[j].bound());
+                if (!places) continue;
+                const int64_t width = scan_.scoring_.width;
+                const int16_t* const values = scan_.queries_.values + (q + j) * width;
+                offer_places(scan_.scoring_, scan_.queries_, q + j, codes, one, places, test_, best[j],
+                             [&](int place) { return tile_.exact(values, width, place); });
+            }
+        }
+
+        const ProductScan& scan_;
+        ProductTile<Isa> tile_;
+        BlockTest<Isa> test_;
+    };
+
+   private:
+    const ts_scoring& scoring_;
+    const ts_queries& queries_;
+    const Digits digits_;
+    std::vector<UpperBound> bounds_;
+};
+
+// Exact comparison of adaptive codes with few queries.
+template <class Isa>
+class KeptScan {
+   public:
+    KeptScan(int, const ts_scoring& scoring, const ts_queries& queries) : scoring_(scoring), queries_(queries) {}
+
+    static constexpr int kTile = 1;
+    double cost(int64_t n_queries) const { return double(kBlock * scoring_.layout.n_bits) * (2 + double(n_queries)); }
+
+    class Worker {
+       public:
+        explicit Worker(const KeptScan& scan)
+            : scan_(scan),
+              test_(scan.scoring_),
+              code_(plain_bytes(scan.scoring_)),
+              kept_(scan.scoring_.layout.n_bits) {}
+
+        template <class Collector>
+        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+            const ts_scoring& scoring = scan_.scoring_;
+            for (const Listed* one = list; one != list + n; ++one) {
+                test_.enter(one->block);
+                for (uint32_t lanes = one->mask; lanes; lanes &= lanes - 1) {
+                    const int lane = count_trailing_zeros(lanes);
+                    read_code(one->block, lane, int64_t(code_.size()), code_.data());
+                    unpack_code(scoring.layout, code_.data(), kept_.data());
+                    for (int64_t q = begin; q < end; ++q) {
+                        const float factor = test_.factor(split_place(lane));
+                        const float score = score_of(scoring, scan_.queries_, q, sum(q), factor);
+                        if (score > best[q - begin].bound())
+                            best[q - begin].offer(score, codes, one->number * kBlock + lane);
+                    }
+                }
+            }
+        }
+
+       private:
+        int32_t sum(int64_t q) const {
+            const int16_t* const values = scan_.queries_.values + q * scan_.scoring_.width;
+            int32_t sum = 0;
+            for (const uint32_t one : kept_) {
+                const int32_t value = values[one & ~kNegative];
+                sum += one & kNegative ? -value : value;
+            }
+            return sum;
+        }
+
+        const KeptScan& scan_;
+        BlockTest<Isa> test_;
+        std::vector<uint8_t> code_;
+        std::vector<uint32_t> kept_;
+    };
+
+   private:
+    const ts_scoring& scoring_;
+    const ts_queries& queries_;
+};
+
+// Calls use(scan) with the faster comparison of these queries.
+template <class Isa, class Use>
+auto with_scan(int n_threads, const ts_scoring& scoring, const ts_queries& queries, const Use& use) {
+    constexpr int64_t kFewKept = 8, kSparse = 128;  // queries; locations of the pool for each one that is kept
+    if (scoring.kind == TS_SIGNS || scoring.kind == TS_GROUPS) return use(NibbleScan<Isa>(n_threads, scoring, queries));
+    if (scoring.kind == TS_RING && queries.count <= Isa::kFewRings)
+        return use(RingScan<Isa>(n_threads, scoring, queries));
+    if (scoring.kind == TS_KEPT &&
+        (queries.count < kFewKept || scoring.layout.n_pool > kSparse * scoring.layout.n_bits))
+        return use(KeptScan<Isa>(n_threads, scoring, queries));
+    return use(ProductScan<Isa>(n_threads, scoring, queries));
+}
+
+// Scans all codes in parallel; collectors are copies of `empty`.
+template <class Scan, class Collector>
+Parts<Collector> scan_all(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes, const Scan& scan,
+                          const std::vector<Collector>& empty) {
+    constexpr int64_t kListed = 256;  // blocks between two looks at the bounds of other threads
+    const auto n_queries = int64_t(empty.size());
+    const BlockRanges ranges(codes);
+    const double each = scan.cost(n_queries);
+    const int n_slots = worthwhile_threads(n_threads, each * double(ranges.count()));
+    Parts<Collector> parts(n_slots, empty);
+    const bool ascending = ranges.ascending();
+    for (auto& part : parts)
+        for (auto& collector : part) collector.begin(n_slots, ascending);
+    Pieces pieces(ranges.count(), n_slots, std::max<int64_t>(Scan::kTile, int64_t(2 * grain / each) + 1));
+    run_slots(n_slots, [&](int slot) {
+        typename Scan::Worker worker(scan);
+        std::vector<Listed> list;
+        Collector* const best = parts[slot].data();
+        for (int64_t first, last; pieces.take(first, last);)
+            ranges.visit(first, last, [&](const ts_codes& some, int64_t begin, int64_t end) {
+                for (; begin < end; begin += kListed) {
+                    list.clear();
+                    for (int64_t b = begin; b < std::min(end, begin + kListed); ++b)
+                        if (const uint32_t mask = living(some, b))
+                            list.push_back({some.planes + b * scoring.code_bytes * kBlock, mask, b});
+                    for (int64_t q = 0; q < n_queries; ++q) best[q].refresh();
+                    if (!list.empty()) worker.scan(some, list.data(), int64_t(list.size()), 0, n_queries, best);
+                }
+            });
+        for (auto& collector : parts[slot]) collector.finish();
+    });
+    return parts;
+}
+
+// Calls search(some of the queries, the first of them), so that tables take a bounded amount of memory.
+template <class Search>
+void for_some_queries(const ts_scoring& scoring, const ts_queries& queries, const Search& search) {
+    constexpr int64_t kTableBytes = int64_t(1) << 26;
+    const int64_t each = scoring.kind == TS_RING ? 5 * kWindows * scoring.ring->n_steps : 64 * scoring.code_bytes + 512;
+    const int64_t most = std::max<int64_t>(1, kTableBytes / std::max(each, 2 * scoring.width));
+    for (int64_t first = 0; first < queries.count; first += most)
+        search(ts_queries{queries.values + first * scoring.width, queries.scales + first, queries.constants + first,
+                          std::min(most, queries.count - first)},
+               first);
+}
+
+template <class Isa>
+void rank(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes, const ts_queries& queries,
+          const ts_best& best) {
+    for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
+        Tops tops(some.count, best.k);
+        with_scan<Isa>(n_threads, scoring, some,
+                       [&](const auto& scan) { scan_all(n_threads, scoring, codes, scan, tops.collectors()); });
+        tops.write(best.values + first * best.k, best.rows + first * best.k);
+    });
+}
+
+template <class Isa>
+void within(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes, const ts_queries& queries,
+            const ts_found& found) {
+    int64_t total = 0;
+    for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
+        const std::vector<Within> empty(found.bounds + first, found.bounds + first + some.count);
+        with_scan<Isa>(n_threads, scoring, some, [&](const auto& scan) {
+            write_within(scan_all(n_threads, scoring, codes, scan, empty), first, found, total);
+        });
+    });
+}
+
+// Blocks of a segment that a query visits.
+class VisitedBlocks {
+   public:
+    const std::vector<Listed>& list(const ts_region_segment& segment, int64_t code_bytes, const int32_t* begin,
+                                    const int32_t* end) {
+        const ts_codes& codes = segment.codes;
+        if (int64_t(masks_.size()) < n_blocks(codes)) masks_.resize(n_blocks(codes));
+        numbers_.clear();
+        for (const int32_t* region = begin; region != end; ++region)
+            for (int64_t i = segment.starts[*region]; i < segment.starts[*region + 1]; ++i) {
+                const int64_t position = segment.positions[i], block = position / kBlock;
+                if (!masks_[block]) numbers_.push_back(block);
+                masks_[block] |= uint32_t(1) << (position % kBlock);
+            }
+        std::sort(numbers_.begin(), numbers_.end());
+        list_.clear();
+        for (const int64_t block : numbers_) {
+            if (const uint32_t mask = masks_[block] & living(codes, block))
+                list_.push_back({codes.planes + block * code_bytes * kBlock, mask, block});
+            masks_[block] = 0;
+        }
+        return list_;
+    }
+
+   private:
+    std::vector<uint32_t> masks_{};  // all zero between calls
+    std::vector<int64_t> numbers_{};
+    std::vector<Listed> list_{};
+};
+
+template <class Isa>
+void visit(int n_threads, const ts_scoring& scoring, const ts_visits& visits, const ts_queries& queries,
+           const ts_best& best) {
+    int64_t n_codes = 0;
+    for (int64_t s = 0; s < visits.n_segments; ++s) n_codes += visits.segments[s].codes.count;
+    for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
+        Tops tops(some.count, best.k);
+        std::vector<Best> collectors = tops.collectors();
+        for (auto& collector : collectors) collector.begin(1, false);
+        const auto search = [&](const auto& scan) {
+            using Worker = typename std::decay_t<decltype(scan)>::Worker;
+            parallel_items(n_threads, some.count, 0.05 * double(n_codes), [&] {
+                const auto worker = std::make_shared<Worker>(scan);
+                const auto visited = std::make_shared<VisitedBlocks>();
+                return [&, worker, visited](int64_t q) {
+                    const int32_t* const begin = visits.regions + visits.starts[first + q];
+                    const int32_t* const end = visits.regions + visits.starts[first + q + 1];
+                    for (const auto* one = visits.segments; one != visits.segments + visits.n_segments; ++one) {
+                        const auto& list = visited->list(*one, scoring.code_bytes, begin, end);
+                        if (!list.empty())
+                            worker->scan(one->codes, list.data(), int64_t(list.size()), q, q + 1, &collectors[q]);
+                    }
+                    collectors[q].finish();
+                };
+            });
+        };
+        // Every query visits its own blocks, so each is compared alone: by tables, unless there are none.
+        if (scoring.kind == TS_RING)
+            search(RingScan<Isa>(n_threads, scoring, some));
+        else if (scoring.kind == TS_KEPT)
+            search(KeptScan<Isa>(n_threads, scoring, some));
+        else
+            search(NibbleScan<Isa>(n_threads, scoring, some));
+        tops.write(best.values + first * best.k, best.rows + first * best.k);
+    });
+}
+
+// All scores, by products of both digits.
+template <class Isa>
+void scores(int n_threads, const ts_scoring& scoring, const ts_codes& codes, const ts_queries& queries, float* out) {
+    const Digits digits(scoring, queries);
+    const double each = double(scoring.width) * (16 + 2 * Isa::kProductCost * double(queries.count));
+    parallel_for(n_threads, n_blocks(codes), each, [&](int64_t begin, int64_t end) {
+        ProductTile<Isa> tile(scoring);
+        BlockTest<Isa> test(scoring);
+        float factors[kBlock];
+        for (int64_t b = begin; b < end; ++b) {
+            const uint8_t* const block = codes.planes + b * scoring.code_bytes * kBlock;
+            const int64_t first = b * kBlock, n = std::min(kBlock, codes.count - first);
+            tile.enter(block);
+            test.enter(block);
+            for (int place = 0; place < int(kBlock); ++place) factors[place] = test.factor(place);
+            for (int64_t q = 0; q < queries.count; ++q) {
+                alignas(64) int32_t sums[2][kBlock];
+                const int8_t* const rows[2] = {digits.high(q), digits.low(q)};
+                const int32_t totals[2] = {digits.high_sum(q), digits.low_sum(q)};
+                tile.template sums<2>(rows, totals, sums);
+                float values[kBlock];
+                for (int place = 0; place < int(kBlock); ++place)
+                    values[place] =
+                        score_of(scoring, queries, q, 256 * sums[0][place] + sums[1][place], factors[place]);
+                float* const to = out + q * codes.count + first;
+                for (int64_t lane = 0; lane < n; ++lane) to[lane] = values[split_place(int(lane))];
+            }
+        }
+    });
+}
+
+}  // namespace
+}  // namespace topsign

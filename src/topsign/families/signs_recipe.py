@@ -1,0 +1,335 @@
+"""Recipes whose codes are signs of projections: the base class of sign, grouped and adaptive recipes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Array, Bytes, Float32, Float64
+from .._checks import check_choice
+from .._files import Record
+from .._lazy import lazy
+from .._random import RandomState
+from ..kernels import RoundedQueries, pack_log_factors, unpack_factors
+from ..projections import Projection, resolve_projection
+from ..projections.blocks import Block
+from .base import METRICS, Recipe, check_real_valued, unit
+from .comparison import CodeComparison, Comparison, HammingComparison, Int8, Null, Pairing
+from .projected import (
+    ProjectedRecipe,
+    check_sizes,
+    claim_fingerprint,
+    given_mean,
+    mean_signal,
+    read_mean,
+    read_projection,
+    transpose,
+)
+
+if TYPE_CHECKING:
+    from .null_distributions import SignsLaw
+
+MIN_TOTAL = 1e-5
+"""Minimum sum of kept magnitudes for a signal of norm one; for a normal signal it is about the number of signs."""
+
+
+@dataclass(frozen=True, eq=False)
+class SignsRecipe(ProjectedRecipe):
+    """Base class of recipes whose codes are signs of projections.
+
+    The kept projections of a signal, each with its sign, estimate correlations by their sum with the projections of a
+    query, scaled as for a normal signal.
+    """
+
+    sizes: ClassVar[tuple[str, ...]]  # parameters of the constructor that set the size
+
+    @property
+    @abstractmethod
+    def n_kept(self) -> int:
+        """Number of projections whose signs a code keeps."""
+
+    @property
+    def center(self) -> Float32 | None:  # type: ignore[override]
+        return self.mean
+
+    @property
+    def scorings(self) -> tuple[str, ...]:
+        return ("hamming", "asymmetric")
+
+    # Making
+
+    @classmethod
+    def needs_sample(cls, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> bool:
+        cls.make(**parameters)
+        return is_true(center)
+
+    @classmethod
+    def learn(
+        cls,
+        sample: Array,
+        *,
+        part: slice | None = None,
+        center: bool | npt.ArrayLike = False,
+        **parameters: Any,
+    ) -> Self:
+        recipe = cls.make(**parameters)
+        mean = mean_signal(sample, part) if is_true(center) else given_mean(center, recipe.n_features)
+        return replace(recipe, mean=mean)
+
+    @classmethod
+    @abstractmethod
+    def make(cls, **parameters: Any) -> Self:
+        """Return the recipe for the parameters of a constructor, without a mean."""
+
+    @classmethod
+    def _of_pool(
+        cls,
+        n_pool: int,
+        *,
+        n_features: int,
+        projection: str | Projection = "hadamard",
+        metric: str = "correlation",
+        random_state: RandomState = None,
+        **fields: Any,
+    ) -> Self:
+        """Return the recipe of a pool, after checking the parameters that all families share."""
+        check_choice(metric, "metric", METRICS)
+        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
+        check_sizes(made.n_features, made.n_pool)
+        return cls(made, metric, **fields)
+
+    @classmethod
+    def agree(cls, stored: Recipe, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> str | None:
+        """Compare parameters with a stored recipe.
+
+        Sizes of None or "auto", ``random_state=None`` and ``center=True`` accept the stored values; all others must be
+        equal.
+        """
+        problem = super().agree(stored, **parameters)
+        if problem is not None or not isinstance(stored, cls):
+            return problem
+        if is_true(center) and stored.mean is None:
+            return "center=False, got center=True"
+        for name in cls.sizes:
+            if parameters.get(name) in (None, "auto"):
+                parameters[name] = getattr(stored, name)
+        if parameters.get("random_state") is None and isinstance(parameters.get("projection", "hadamard"), str):
+            parameters["random_state"] = stored.seed
+        mean = stored.mean if is_true(center) else given_mean(center, stored.n_features)
+        have, want = stored.difference(replace(cls.make(**parameters), mean=mean))
+        return f"{have}, got {want}" if have else None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return parameters that leave sizes and ``random_state`` open for :meth:`agree`."""
+        kept = {"metric": self.metric, "center": self.mean is not None, "projection": self.projection.kind}
+        return super().parameters() | kept
+
+    # Coding
+
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+        codes, _ = self._packed(block, n_threads)
+        return codes if self.factor is None else np.hstack([codes, pack_log_factors(np.sqrt(block.square_norms))])
+
+    def _packed(self, block: Block, n_threads: int) -> tuple[Bytes, Float64]:
+        """Return the codes of signals, and the sums of their kept magnitudes."""
+        self.check_projection()
+        projected = np.empty((len(block.values), self.n_pool), np.float32)
+        self.projection.project_block(block.values, None, projected, n_threads)
+        codes, totals = self.packed(projected, n_threads)
+        empty = (totals <= MIN_TOTAL * np.sqrt(block.square_norms)) & (block.square_norms > 0)
+        if np.count_nonzero(empty):
+            row, kind = block.row(int(empty.argmax())), self.projection.kind
+            raise ValueError(
+                f"{row}: all its kept projections are zero on this {kind} pool of {self.n_pool}, so its code "
+                "is empty; use a larger pool or a dense projection, or drop that row"
+            )
+        return codes, totals
+
+    @abstractmethod
+    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
+        """Return the codes of projections, and the sums of their kept magnitudes."""
+
+    def decode(self, codes: Bytes) -> Float32:
+        """Return the back-projection of the signs, scaled to the signal's norm if it is kept, plus the mean."""
+        signals, norms = unit(self.weight_vectors(codes)), self.norms(codes)
+        signals = signals if norms is None else signals * norms[:, np.newaxis]
+        return signals if self.mean is None else signals + self.mean
+
+    def reference(self, codes: Bytes) -> Float32:
+        """Return the scaled signs of the kept projections, which estimate correlations without bias."""
+        vectors, norms = self.weight_vectors(codes) * self.law().expected_scale, self.norms(codes)
+        return vectors if norms is None else vectors * norms[:, np.newaxis]
+
+    def norms(self, codes: Bytes) -> Float32 | None:
+        return None if self.factor is None else unpack_factors(codes, self.factor)
+
+    # Comparing
+
+    def law(self, n_compared: int | None = None) -> SignsLaw:
+        """Return the distributions of isotropic signals for codes that compare this many signs (default: all)."""
+        from ..theory.order_statistics import Selection  # SciPy takes long to import
+        from .null_distributions import shared_law
+
+        kept = Selection(*self.selection(n_compared or self.n_kept))
+        return shared_law(kept, self.n_features, self._law_pool)
+
+    def selection(self, n_compared: int) -> tuple[int, ...]:
+        """Return the rule of :class:`topsign.theory.order_statistics.Selection` by which projections are kept."""
+        return n_compared, self.n_pool
+
+    @lazy
+    def _law_pool(self) -> str:
+        """Kind of projection whose null distribution applies."""
+        flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
+        return self.projection.kind if flat else "gaussian"
+
+    @property
+    def null(self) -> Null:
+        from .null_distributions import ScoreNull
+
+        return ScoreNull(self.law())
+
+    def prepare(
+        self,
+        queries: Array,
+        *,
+        part: slice | None = None,
+        scoring: str = "asymmetric",
+        adaptive_bits: int | None = None,
+        n_threads: int = 1,
+    ) -> Comparison:
+        n_kept = self._n_queried(scoring, adaptive_bits)
+        projected, norms = self.project(queries, part=part, n_threads=n_threads)
+        signs, spreads, n_compared = signs_of(projected), None, min(self.n_kept, n_kept)
+        if n_kept < self.n_pool:
+            kept = largest(projected, n_kept, n_threads)
+            projected, signs = np.where(kept, projected, np.float32(0)), signs * kept
+        shared = self, norms, self.metric, signs, n_compared
+        if scoring == "hamming":
+            return HammingComparison(self.scoring_of(None), counted(signs), *shared)
+        if n_kept < self.n_pool:
+            factors, spreads = self._kept_scales(projected, norms)
+        else:
+            factors = np.divide(self.law().expected_scale, norms, out=np.zeros(len(norms)), where=norms > 0)
+        return CodeComparison(self.scorer, self.rounded(projected, factors, n_threads), *shared, spreads)
+
+    def _n_queried(self, scoring: str, adaptive_bits: object) -> int:
+        """Return the number of projections that each query keeps."""
+        check_real_valued(self, scoring, adaptive_bits)
+        return self.n_pool
+
+    def _kept_scales(self, projected: Float32, norms: Float64) -> tuple[Float64, Float64]:
+        """Return factors of sums if queries keep only their largest projections, and deviations of impostors."""
+        raise NotImplementedError
+
+    def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
+        """Return queries whose values are the sums of projections with the signs of a code, times factors."""
+        values, steps = kernels.active().round(projected, self.scorer.limit, n_threads=n_threads)
+        scales = (steps * factors).astype(np.float32)
+        return RoundedQueries(values, scales, np.zeros(len(scales), np.float32))
+
+    def expected_match(self, correlation: float) -> dict[str, Any]:
+        law = self.law()
+        return {
+            "distance": law.expected_hamming(correlation),
+            "deviation": law.hamming_deviation(correlation),
+            "interval": [float(end) for end in law.interval(correlation)],
+        }
+
+    def pairing(self) -> Pairing:
+        from .agreement import AgreementPairing  # which needs SciPy
+
+        return AgreementPairing(self)
+
+    def code_pvalues(self, codes: Bytes) -> Float64:
+        """Return p-values of the agreements of all pairs."""
+        from ..theory.log_tails import probabilities
+        from .agreement import Agreement
+
+        signs = self.levels(codes).astype(np.float32)
+        agreements = np.rint(signs @ signs.T).astype(np.int64)
+        return probabilities(Agreement.of(self).log10_p_values(agreements.ravel())).reshape(agreements.shape)
+
+    # Heads
+
+    @classmethod
+    def needs_weights(cls, n_features: int, **options: Any) -> bool:
+        cls.for_weights(np.empty((0, n_features), np.float32), **options)
+        return False
+
+    @classmethod
+    def for_weights(cls, weights: Array, **options: Any) -> Self:
+        return cls.make(n_features=weights.shape[1], **options)
+
+    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
+        codes, totals = self._packed(block, n_threads)
+        return codes, np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
+
+    def weight_vectors(self, codes: Bytes) -> Float32:
+        return transpose(self.projection, self.levels(codes).astype(np.float32))
+
+    def round_inputs(
+        self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
+    ) -> RoundedQueries:
+        projected, norms = self.project(inputs, part=part, n_threads=n_threads, name=name)
+        if scoring == "hamming":
+            return counted(signs_of(projected))
+        return self.rounded(projected, np.ones(len(norms)), n_threads)
+
+    def logit_error(self) -> float:
+        """Return the error of logits.
+
+        Exact for a Gaussian pool given the kept magnitudes: sqrt(1 / N) with N = n_kept * lambda**2, lambda the mean
+        kept magnitude. For orthonormal pools 1 / N - 1 / n_features under the root: approximation.
+        """
+        effective = self.n_kept * self.law().mean_magnitude ** 2
+        blocks = max(1, self.n_pool // self.n_features)  # independent blocks share no orthogonality
+        shared = 1 / (self.n_features * blocks) if self._law_pool in ("hadamard", "circulant") else 0.0
+        return float(np.sqrt(max(1 / effective - shared, 0.0)))
+
+    # Describing
+
+    @property
+    def summary(self) -> str:
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self.sizes)
+        return f"n_features={self.n_features}, {sizes}, metric={self.metric!r}, seed={self.seed}"
+
+    def to_json(self) -> Record:
+        return super().to_json() | {name: getattr(self, name) for name in self.sizes}
+
+    @classmethod
+    def parse(cls, record: Record) -> Self:
+        names = ("n_features", "metric", *cls.sizes)
+        made = cls.make(projection=read_projection(record), **{name: record[name] for name in names})
+        recipe = replace(made, mean=read_mean(record.get("mean"), made.n_features))
+        claim_fingerprint(recipe, record)
+        return recipe
+
+
+def is_true(center: bool | npt.ArrayLike) -> bool:
+    """Return whether to learn a mean."""
+    return isinstance(center, (bool, np.bool_)) and bool(center)
+
+
+def signs_of(projected: Float32) -> Int8:
+    """Return the signs of projections, +1 or -1; that of zero is +1."""
+    return (projected >= 0).view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def largest(projected: Float32, n_kept: int, n_threads: int) -> npt.NDArray[np.bool_]:
+    """Return which projections are among the ``n_kept`` largest of their query."""
+    locations, _, _ = kernels.active().select(projected, n_kept, n_threads=n_threads)
+    kept = np.zeros(projected.shape, bool)
+    np.put_along_axis(kept, locations.astype(np.int64), True, axis=1)
+    return kept
+
+
+def counted(signs: Int8) -> RoundedQueries:
+    """Return queries whose values are equal minus different signs."""
+    n_queries = len(signs)
+    return RoundedQueries(signs.astype(np.int16), np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))

@@ -1,0 +1,295 @@
+"""Codes, queries and matrices as the kernels take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
+from .._lazy import lazy
+
+Int8 = npt.NDArray[np.int8]
+Int16 = npt.NDArray[np.int16]
+
+BLOCK = 32  # codes of a block
+PANEL = 32  # columns that stand together in memory
+FACTOR_BYTES = 2
+MAX_VALUE = 127 * 255  # of values that are looked up: they have two digits of at most 127
+KINDS = ("signs", "groups", "ring", "kept")
+FACTORS = (None, "cosine", "log")
+
+
+@dataclass(frozen=True, eq=False)
+class CodeBlocks:
+    """Codes in blocks of 32, in byte planes: byte p of code i is ``planes[i // 32, p, i % 32]``."""
+
+    planes: Bytes  # (n_blocks, code_bytes, 32); unused lanes of the last block are zero
+    count: int
+
+    @classmethod
+    def of(cls, rows: Bytes) -> CodeBlocks:
+        """Return the blocks of codes given as rows, (n_codes, code_bytes)."""
+        n_codes, code_bytes = rows.shape
+        n_whole, n_left = divmod(n_codes, BLOCK)
+        planes = np.empty((n_whole + (n_left > 0), code_bytes, BLOCK), np.uint8)
+        planes[:n_whole] = rows[: n_whole * BLOCK].reshape(n_whole, BLOCK, code_bytes).transpose(0, 2, 1)
+        if n_left:
+            planes[-1] = 0
+            planes[-1, :, :n_left] = rows[n_whole * BLOCK :].T
+        return cls(planes, n_codes)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of one code."""
+        return int(self.planes.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return int(self.planes.nbytes)
+
+    def rows(self, positions: slice | Int64 | None = None) -> Bytes:
+        """Return codes as rows, (n_codes, code_bytes): those at some positions, or all."""
+        if positions is None or isinstance(positions, slice):
+            start, stop, step = (positions or slice(None)).indices(self.count)
+            if step != 1:
+                return self.rows(np.arange(start, stop, step))
+            first, last = start // BLOCK, -(-stop // BLOCK)
+            rows = self.planes[first:last].transpose(0, 2, 1).reshape(-1, self.code_bytes)
+            return np.ascontiguousarray(rows[start - first * BLOCK : max(start, stop) - first * BLOCK])
+        positions = np.asarray(positions)
+        return np.ascontiguousarray(self.planes[positions // BLOCK, :, positions % BLOCK])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the parts of an adaptive code of ``n_bits`` out of ``n_pool``.
+
+    The sign bits; the ``low_bits`` low bits of every location; the high parts in unary, where location i of high part h
+    sets bit h + i (Elias-Fano). With ``low_bits`` 0 the last part is a bitmap of the pool instead. The cheapest
+    ``low_bits`` is taken, of equally cheap ones the largest. Each part starts on a byte.
+    """
+
+    n_bits: int
+    n_pool: int
+
+    @property
+    def sign_bytes(self) -> int:
+        return -(-self.n_bits // 8)
+
+    @lazy
+    def low_bits(self) -> int:
+        """Low bits of a location that are stored as they are."""
+        return min(reversed(range(self.n_pool.bit_length())), key=self._bytes)
+
+    @lazy
+    def code_bytes(self) -> int:
+        """Bytes of one code."""
+        return self._bytes(self.low_bits)
+
+    def _bytes(self, low_bits: int) -> int:
+        high_size = self.n_pool if low_bits == 0 else self.n_bits + ((self.n_pool - 1) >> low_bits)
+        return self.sign_bytes - (-self.n_bits * low_bits // 8) - (-high_size // 8)
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """Books of trellis codes, a ring of nibbles.
+
+    Step s reads the window of nibbles s - 1 and s, and reconstructs the coordinates ``first[s] : first[s + 1]`` by a
+    row of its book, 256 rows of levels. The encoder minimises the sum of
+    ``weights * level**2 - 2 * weights * level * (coordinate * scales)``. The square norm of mean and reconstruction is
+    ``constant`` plus the sum of ``squares[s, window]``, in the order of steps.
+    """
+
+    first: Int32  # (n_steps + 1,)
+    book_of_step: Int32  # (n_steps,)
+    book_starts: Int64  # (n_books + 1,) where books begin in levels
+    levels: Int8
+    weights: Float32  # (n_coded,)
+    scales: Float32  # (n_coded,)
+    squares: Float64  # (n_steps, 256)
+    constant: float
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.book_of_step)
+
+    @property
+    def n_coded(self) -> int:
+        return len(self.weights)
+
+    @lazy
+    def starts(self) -> Int64:
+        """Where the book of each step begins."""
+        return np.ascontiguousarray(self.book_starts[self.book_of_step])
+
+    @lazy
+    def columns(self) -> Int8:
+        """Books with rows and columns exchanged."""
+        books = [self.levels[start:end].reshape(256, -1).T.ravel() for start, end in self._ends()]
+        return np.concatenate([np.empty(0, np.int8), *books])
+
+    def _ends(self) -> list[tuple[int, int]]:
+        return list(zip(self.book_starts[:-1].tolist(), self.book_starts[1:].tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """How codes of a recipe are scored.
+
+    ``kind`` is "signs" of 8 projections per byte, "groups" of 8 projections of which a nibble keeps the largest, a
+    "ring" of nibbles, or "kept" locations of a pool. ``factor`` says what the last two bytes of a code are: nothing
+    (None), 2**14 times the norm of the reconstruction ("cosine"), or 2**15 plus 512 times a binary logarithm ("log").
+    """
+
+    kind: str
+    code_bytes: int  # with the factor
+    width: int  # values of a query
+    factor: str | None = None
+    ring: Ring | None = None
+    layout: Layout | None = None
+
+    @property
+    def limit(self) -> int:
+        """Largest magnitude of rounded values of queries, such that sums fit 32 bits."""
+        if self.kind == "signs":  # tables have sums of four values
+            return min(MAX_VALUE // 4, (2**31 - 1) // self.width)
+        return min(MAX_VALUE, (2**31 - 1) // max(1, self.width * (127 if self.kind == "ring" else 1)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Scoring, tuple(getattr(self, one.name) for one in fields(self))  # without the addresses of this process
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedQueries:
+    """Queries as integers: the score of a code is ``(sum of value * level) * scale + constant``, times its factor."""
+
+    values: Int16  # (n_queries, width)
+    scales: Float32  # (n_queries,)
+    constants: Float32  # (n_queries,)
+
+    def __getitem__(self, rows: slice | Int64) -> RoundedQueries:
+        """Return some of the queries."""
+        return RoundedQueries(self.values[rows], self.scales[rows], self.constants[rows])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class CodeRange:
+    """Codes of one segment that are searched together with those of other ranges."""
+
+    codes: CodeBlocks
+    first_row: int = 0  # row of the first code in the snapshot
+    alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
+    ids: Int64 | None = None  # ascending; None: rows
+
+
+@dataclass(frozen=True, eq=False)
+class RegionCodes:
+    """Codes of one segment in the order of their regions."""
+
+    range: CodeRange
+    positions: Int32  # those of region r are positions[starts[r] : starts[r + 1]]
+    starts: Int32  # (n_regions + 1,)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionArrays:
+    """Segments that searches visit again and again."""
+
+    arrays: list[RegionCodes]
+    held: dict[str, Any] = field(default_factory=dict)  # what kernels made of them, kept for later searches
+
+
+@dataclass(frozen=True, eq=False)
+class VisitedCodes:
+    """Segments, and the regions that each query visits, each once."""
+
+    segments: RegionArrays
+    starts: Int64  # (n_queries + 1,)
+    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class RegionMeans:
+    """Means of regions as bytes, and how many living entries each region has."""
+
+    means: Bytes  # (n_regions, width) values plus 64, at most 127; the width is a multiple of 64
+    scales: Float32  # (n_regions,) by which values are multiplied
+    half_norms: Float32  # (n_regions,) half of the square norm of each mean
+    counts: Int64  # (n_regions,)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionRule:
+    """Numbers of regions and entries that queries visit, by stratum; 0 regions means all entries.
+
+    The stratum of a query is the number of edges that its best score reaches.
+    """
+
+    edges: Float64  # (n_strata - 1,) ascending
+    n_regions: Int64  # (n_strata,)
+    n_entries: Int64  # (n_strata,)
+    least: float  # best score below which a query chooses none
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """A matrix that signals are multiplied with, in panels of columns."""
+
+    values: Float32  # (n_panels, n_features, 32); columns after the last are zeros
+    n_columns: int
+
+    @classmethod
+    def of(cls, columns: Float32) -> Panels:
+        """Return the matrix with these columns, (n_columns, n_features)."""
+        n_columns, n_features = columns.shape
+        padded = np.zeros((-(-n_columns // PANEL) * PANEL, n_features), np.float32)
+        padded[:n_columns] = columns
+        return cls(np.ascontiguousarray(padded.reshape(-1, PANEL, n_features).transpose(0, 2, 1)), n_columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product of signals with a matrix, computed together with others."""
+
+    panels: Panels
+    minus: Float32 | None = None  # (n_features,), subtracted from the signals
+    rows: Int64 | None = None  # signals that are multiplied; None: all
+    out: Float32 | None = None  # where the product is written, in C order; None: a new array
+
+
+@cache
+def fractions() -> Float32:
+    """Return the powers of two with exponents from 0 to 511/512, in steps of 1/512, that factors are made of."""
+    return np.exp2(np.arange(2**9) / 2**9).astype(np.float32)
+
+
+def pack_log_factors(values: Array) -> Bytes:
+    """Pack factors in two bytes each, little-endian: 2**15 plus 512 times the binary logarithm, rounded; 0 for zero.
+
+    The relative rounding error is below 0.07%.
+    """
+    mantissas, exponents = np.frexp(values.astype(np.float64))  # in [1/2, 1)
+    borders = np.exp2((np.arange(2**9) + 0.5) / 2**9 - 1)
+    numbers = 2**9 * (exponents.astype(np.int64) - 1) + np.searchsorted(borders, mantissas) + 2**15
+    return np.where(values > 0, np.clip(numbers, 1, 2**16 - 1), 0).astype("<u2")[:, np.newaxis].view(np.uint8)
+
+
+def unpack_factors(codes: Bytes, factor: str) -> Float32:
+    """Return the factors in the last two bytes of codes."""
+    numbers = np.ascontiguousarray(codes[:, -FACTOR_BYTES:]).view("<u2")[:, 0].astype(np.int32)
+    if factor == "cosine":
+        return np.divide(np.float32(2**14), numbers, out=np.zeros(len(numbers), np.float32), where=numbers > 0)
+    values = np.ldexp(fractions()[numbers & 0x1FF], (numbers >> 9) - 2**6)
+    return np.where(numbers > 0, values, np.float32(0)).astype(np.float32)
