@@ -91,11 +91,6 @@ class ProjectedRecipe(Recipe):
         """Null distribution of estimated correlations; None if it is not known."""
 
     @property
-    def reconstruction_cosine(self) -> float:
-        """Mean of the estimated correlation of a signal with its own code."""
-        return 1.0
-
-    @property
     def n_features(self) -> int:
         return self.projection.n_features
 

@@ -289,7 +289,7 @@ class GroupedCodes(LocatedCodes):
     @property
     def _nibbles(self) -> Bytes:
         data = self.data[:, : self.recipe.n_bytes]
-        return np.stack([data & 15, data >> 4], axis=2).reshape(len(data), -1)
+        return np.stack([data & 15, data >> 4], axis=2).reshape(len(data), self.n_kept)
 
     @property
     def locations(self) -> Int32:
