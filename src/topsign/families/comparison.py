@@ -356,11 +356,12 @@ class CodeComparison(CodeSearch, Comparison):
 
     @property
     def null(self) -> Null | None:
-        if self.spreads is None:
-            return self.recipe.null
-        from .null_distributions import NormalNull  # SciPy takes long to import
+        if self.spreads is not None:
+            from .null_distributions import NormalNull  # SciPy takes long to import
 
-        return NormalNull()
+            return NormalNull()
+        known: Null | None = self.recipe.null
+        return known
 
     @property
     def fixed_null(self) -> bool:

@@ -60,7 +60,7 @@ class ProjectedRecipe(Recipe):
         return self.n_pool
 
     @lazy
-    def scorer(self) -> Scoring:  # type: ignore[override]
+    def scorer(self) -> Scoring:
         return self.scoring_of(self.factor)
 
     def scoring_of(self, factor: str | None, *, code_bytes: int | None = None) -> Scoring:

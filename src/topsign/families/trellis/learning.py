@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import kernels
-from ..._arrays import Array, Bytes, Float32, Float64, Int32, Int64
+from ..._arrays import Array, Bytes, Float32, Float64, Int32
 from ..._checks import check_choice, check_count
 from ..._lazy import lazy
 from ..._random import RandomState, make_seed, normals
@@ -149,7 +149,7 @@ class Steps:
 
         weights = (np.maximum(variances, 0) / variances.max()) ** EMPHASIS
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)
-        most = min(np.count_nonzero(rates), STEP_DIMS * n_steps, MAX_CODED)
+        most = min(int(np.count_nonzero(rates)), STEP_DIMS * n_steps, MAX_CODED)
         chosen = np.argsort(-rates, kind="stable")[:most]
         loads = [(0.0, step) for step in range(n_steps)]
         step_of = np.empty(most, np.int64)
@@ -173,7 +173,7 @@ class Steps:
         """Number of coordinates of each step."""
         return np.diff(self.first)
 
-    def columns(self, book: int) -> Int64:
+    def columns(self, book: int) -> Int32:
         """Return the coordinates of the steps that share a book, (n_steps, n_dims)."""
         steps = np.flatnonzero(self.book_of_step == book)
         return self.first[steps, np.newaxis] + np.arange(self.dims[steps[0]])
@@ -301,7 +301,7 @@ def encode_windows(design: RingDesign, coordinates: Float32) -> Bytes:
     """Return the windows that each step reads from the codes of coordinates, (n_signals, n_steps)."""
     codes = kernels.active().ring_encode(design.ring(), coordinates, n_threads=n_threads(None))[:, :-2]
     nibbles = np.stack([codes >> 4, codes & 15], axis=2).reshape(len(codes), -1)
-    return np.roll(nibbles, 1, axis=1) << 4 | nibbles
+    return np.asarray(np.roll(nibbles, 1, axis=1) << 4 | nibbles, np.uint8)
 
 
 def grid_normals(seed: int, name: str, count: int) -> Float64:

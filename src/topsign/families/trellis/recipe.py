@@ -463,8 +463,8 @@ class TrellisRecipe(ProjectedRecipe):
         basis = "hadamard" if projection is None else projection
         if not isinstance(basis, Projection):
             check_choice(basis, "projection", BASES)
-        options = {"n_bytes": check_count(n_bytes, "n_bytes", maximum=MAX_BYTES), "random_state": random_state}
-        return cls.learn(weights, basis=basis, center=basis == "principal", **options)
+        n_bytes = check_count(n_bytes, "n_bytes", maximum=MAX_BYTES)
+        return cls.learn(weights, n_bytes=n_bytes, basis=basis, center=basis == "principal", random_state=random_state)
 
     @classmethod
     def needs_weights(cls, n_features: int, **options: Any) -> bool:
