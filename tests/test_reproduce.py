@@ -98,7 +98,7 @@ def test_two_other_signals_are_as_far_as_theory_says(parts):
 
 def test_detectors_follow_their_curves(parts):
     found = parts["roc"]
-    assert len(found.detections) == 12
+    assert len(found.detections) == 14
     for one in found.detections:
         assert (np.abs(one.deviations) < 4).all(), one.name
         low, high = one.interval_at_levels(found.n_matches)
@@ -159,8 +159,9 @@ def test_the_table_has_every_row_and_column(parts):
         "universal, equal computation",
         "universal, equal storage",
     ]
-    assert [len(row.cells) for row in found.rows] == [4] * 8
+    assert [len(row.cells) for row in found.rows] == [4] * 10
     assert [cell.storage for cell in found.of("sign, equal storage").cells] == [233, 405, 679, 1081]
+    assert [cell.storage for cell in found.of("grouped, Hadamard pool").cells] == [232, 400, 672, 1080]
     assert found.of("adaptive").cells[0].lost < 1 < found.of("sign, equal computation").cells[0].lost
     assert all(cell.step in heads.STEPS for cell in found.of("universal, equal storage").cells)
 
