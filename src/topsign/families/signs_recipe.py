@@ -19,7 +19,7 @@ from ..kernels import RoundedQueries, pack_log_factors, unpack_factors
 from ..projections import Projection, resolve_projection
 from ..projections.blocks import Block
 from .base import METRICS, Recipe, check_real_valued, unit
-from .comparison import CodeComparison, Comparison, HammingComparison, Int8, Null, Pairing
+from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of
 from .projected import (
     ProjectedRecipe,
     check_sizes,
@@ -316,20 +316,9 @@ def is_true(center: bool | npt.ArrayLike) -> bool:
     return isinstance(center, (bool, np.bool_)) and bool(center)
 
 
-def signs_of(projected: Float32) -> Int8:
-    """Return the signs of projections, +1 or -1; that of zero is +1."""
-    return (projected >= 0).view(np.int8) * np.int8(2) - np.int8(1)
-
-
 def largest(projected: Float32, n_kept: int, n_threads: int) -> npt.NDArray[np.bool_]:
     """Return which projections are among the ``n_kept`` largest of their query."""
     locations, _, _ = kernels.active().select(projected, n_kept, n_threads=n_threads)
     kept = np.zeros(projected.shape, bool)
     np.put_along_axis(kept, locations.astype(np.int64), True, axis=1)
     return kept
-
-
-def counted(signs: Int8) -> RoundedQueries:
-    """Return queries whose values are equal minus different signs."""
-    n_queries = len(signs)
-    return RoundedQueries(signs.astype(np.int16), np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))

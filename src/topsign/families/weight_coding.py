@@ -14,7 +14,8 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import Block, float_blocks
 from .base import Recipe, check_real_valued
-from .decoded import products, rank_blocks, within_blocks
+from .comparison import rank_blocks, within_blocks
+from .decoded import products
 
 if TYPE_CHECKING:
     from .projected import ProjectedRecipe
