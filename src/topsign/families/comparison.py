@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,20 +34,8 @@ Scored = Iterable[tuple[Int64, Int64, Array]]
 COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
 
 
-class Costs(NamedTuple):
-    """Nanoseconds of a comparison."""
-
-    entry: float  # of an entry that is compared with a batch
-    byte: float  # of each byte of its code
-    query_byte: float  # of each byte and query of the batch
-
-
-COSTS = {
-    "signs": Costs(0.3, 0.0, 0.03),
-    "groups": Costs(0.3, 0.0, 0.03),
-    "ring": Costs(1.0, 0.3, 0.06),
-    "kept": Costs(20.0, 2.0, 0.15),
-}
+COSTS = {"signs": (0.3, 0.0, 0.03), "groups": (0.3, 0.0, 0.03), "ring": (1.0, 0.3, 0.06), "kept": (20.0, 2.0, 0.15)}
+"""Nanoseconds to compare an entry with a batch of queries: per entry, per byte, and per byte and query."""
 READING = 25.0  # nanoseconds to read an entry at random
 
 
@@ -319,8 +307,8 @@ class CodeComparison(CodeSearch, Comparison):
         return len(self.norms)
 
     def scan_cost(self, n_queries: float) -> float:
-        cost, n_bytes = COSTS[self.scorer.kind], self.scorer.code_bytes
-        return cost.entry + n_bytes * (cost.byte + cost.query_byte * n_queries)
+        entry, byte, query_byte = COSTS[self.scorer.kind]
+        return entry + self.scorer.code_bytes * (byte + query_byte * n_queries)
 
     def visit_cost(self, n_queries: float) -> float:
         return READING + self.scan_cost(n_queries)
