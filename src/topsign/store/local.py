@@ -21,6 +21,8 @@ from .lock import hold_lock
 STALE_SECONDS = 3600
 """Age in seconds from which a folder with a temporary name is considered abandoned."""
 
+_is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
+
 
 class LocalFolder:
     """Backend with files in a folder."""
@@ -34,9 +36,16 @@ class LocalFolder:
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"  # Windows accepts this separator too
 
+    def _own(self, name: str) -> str:
+        """Return the path of a file to write or delete; raise OSError if a link leads out of the index."""
+        top = name.partition("/")[0]
+        if os.path.islink(self._at(top)) or _is_junction(self._at(top)):
+            raise OSError(errno.ELOOP, f"{top} is a link, and nothing is written or deleted through links", name)
+        return self._at(name)
+
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
-        path = self._at("lock")
+        *_, path = map(self._own, (*FOLDERS, "lock"))
         if not os.path.exists(path):
             with open(path, "ab") as file:
                 set_mode(file, self._mode & 0o666)
@@ -66,7 +75,7 @@ class LocalFolder:
         return np.frombuffer(pages, np.uint8)
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
-        path = self._at(name)
+        path = self._own(name)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:  # copies by way of a bucket or git lack empty folders
@@ -105,7 +114,7 @@ class LocalFolder:
 
     def delete(self, name: str) -> bool:
         try:
-            os.unlink(self._at(name))
+            os.unlink(self._own(name))
         except FileNotFoundError:
             return True
         except OSError:  # Windows does not delete mapped files; the next change tries again

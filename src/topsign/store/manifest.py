@@ -33,6 +33,7 @@ _OTHER_FOLDERS = {
     "originals": "segments",
     "regions": "segments",
 }  # folders
+_UNIQUE = re.compile(r"\.?[0-9a-f]{32}(\.json|\.safetensors)?")
 _VERSION = re.compile(r"([0-9]{20})\.json")
 
 
@@ -251,6 +252,11 @@ def parse_version(name: str) -> int | None:
     """Return the version of a manifest's file name, or None for any other file."""
     match = _VERSION.fullmatch(name)
     return None if match is None else int(match[1])
+
+
+def is_unique(name: str) -> bool:
+    """Return whether a file has a random name of an index, so that it may be deleted if no version needs it."""
+    return _UNIQUE.fullmatch(name) is not None
 
 
 def _check_members(record: Any, names: set[str]) -> None:

@@ -6,12 +6,13 @@ replies, and a later listing shows whether newer versions descend from it.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS, Backend
-from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, parse_version, version_name
+from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, is_unique, parse_version, version_name
 
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
@@ -134,7 +135,7 @@ class Versions:
         """Delete old versions and files that no kept version names; return whether all are gone.
 
         Never raises OSError; the next change retries failed deletions. Nothing is deleted if a kept version cannot be
-        read, because its files are unknown.
+        read, because its files are unknown. Files that an index does not write, by their names, are kept.
         """
         try:
             numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
@@ -149,7 +150,7 @@ class Versions:
             gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
             for path in (f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder)):
-                if path in named or (path.startswith("versions/") and parse_version(path[9:]) is not None):
+                if path in named or not is_unique(os.path.basename(path)):
                     continue
                 if path in dropped or not seconds or self.backend.age(path) > seconds:
                     gone.append(self.backend.delete(path))

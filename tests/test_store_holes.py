@@ -1,0 +1,66 @@
+"""Stores that others have prepared, disturbed or restored: nothing foreign is deleted, nothing stored is denied."""
+
+import os
+
+import pytest
+from folders import files_of
+
+import topsign as ts
+from topsign.store import stored_file
+from topsign.store.local import LocalFolder
+
+pytestmark = pytest.mark.core
+posix = pytest.mark.skipif(os.name == "nt", reason="needs links")
+
+
+# Links and foreign files
+
+
+@posix
+@pytest.mark.parametrize("name", ["versions", "segments", "removed", "metadata", "recipes", "lock"])
+def test_nothing_is_written_or_deleted_through_a_link(filled, signals, tmp_path, name):
+    """An archive can contain links to folders of the user who unpacks it."""
+    outside = tmp_path / "outside"
+    if name == "lock":
+        (filled / "lock").unlink()
+        (filled / "lock").symlink_to(outside)
+        before = None
+    else:
+        (filled / name).rename(outside)
+        (filled / name).symlink_to(outside)
+        (outside / "thesis.tex").write_text("precious")
+        (outside / f"{'0' * 32}.safetensors").write_text("precious")
+        before = sorted(os.listdir(outside))
+    with ts.open_index(filled) as index:
+        assert index.search(signals[:1], k=1).ids == [[0]], "reading is safe"
+        for change in (lambda: index.add(signals[40:]), lambda: index.erase([3]), index.compact):
+            with pytest.raises(ts.StorageError, match=f"nothing was changed: {name} is a link"):
+                change()
+    assert outside.exists() == (name != "lock")
+    assert before is None or sorted(os.listdir(outside)) == before
+    if name != "lock":
+        folder = LocalFolder(str(filled))  # workers of a cluster write without the lock
+        with pytest.raises(OSError, match="is a link"):
+            folder.create(f"{name}/{'1' * 32}.safetensors", [b"1"])
+        assert not folder.delete(f"{name}/thesis.tex")
+        assert sorted(os.listdir(outside)) == before
+
+
+def test_files_of_others_are_kept(filled, signals, monkeypatch):
+    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    strays = [
+        f"{folder}/{name}"
+        for folder in ("versions", "segments", "removed", "metadata", "recipes")
+        for name in ("README.md", ".DS_Store", "notes.json", "codes.safetensors", "2.json")
+    ]
+    for name in strays:
+        (filled / name).write_text("mine")
+    left = f"segments/{'0' * 32}.safetensors"  # of a writer that was killed
+    (filled / left).write_bytes(b"partial")
+    with ts.open_index(filled) as index:
+        index.add(signals[40:])
+        index.erase([3])
+        index.verify()
+        named = {file.path for file in index.store.now.manifest.files}
+    assert left not in files_of(filled)
+    assert len(files_of(filled)) == len(named) + 1 + len(strays)
