@@ -156,7 +156,7 @@ class Manifest:
 
     @property
     def files(self) -> Iterator[FileRecord]:
-        """Paths of all files of this version, except those stored in the manifest."""
+        """Records of all files of this version, except those stored in the manifest."""
         return (file for file in self.records if file.content is None)
 
     @property
@@ -197,8 +197,9 @@ class Manifest:
             raise StorageError(path, section, f"damaged: checksum {stored:08x} stored, {computed:08x} computed")
         try:
             record = parse_json(content)
-            if record.get("format") != FORMAT:
-                raise ValueError(f"format {record.get('format')!r}; this library reads format {FORMAT}")
+            if (found := record.get("format")) != FORMAT:
+                remedy = "encode the signals again" if found == 1 else "upgrade topsign"
+                raise StorageError(path, section, f"format {found!r}; this library reads format {FORMAT}: {remedy}")
             manifest = cls._from_json(record, version)
             vars(manifest)["content"] = content
             return manifest

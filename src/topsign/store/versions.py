@@ -74,7 +74,7 @@ class Versions:
         except OSError as error:
             raise StorageError(self.backend.path, version_name(number), f"cannot be read: {error.strerror}") from None
         except StorageError as error:
-            if before is None:
+            if before is None or not error.problem.startswith("damaged"):
                 raise
             remedy = "restore the folder from a copy"
             if before:
