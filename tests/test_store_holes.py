@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from folders import files_of
+from folders import files_of, newest, rewrite
 
 import topsign as ts
-from topsign.store import stored_file
+from topsign.store import stored_file, versions
 from topsign.store.local import LocalFolder
 
 pytestmark = pytest.mark.core
@@ -64,3 +64,25 @@ def test_files_of_others_are_kept(filled, signals, monkeypatch):
         named = {file.path for file in index.store.now.manifest.files}
     assert left not in files_of(filled)
     assert len(files_of(filled)) == len(named) + 1 + len(strays)
+
+
+# Versions that readers refuse
+
+
+@pytest.mark.parametrize("limit", ["versions", "bytes"])
+def test_a_version_that_no_reader_accepts_is_not_written(filled, signals, monkeypatch, limit):
+    """It would be acknowledged, and the version before it deleted."""
+    if limit == "versions":
+        rewrite(filled, manifest=lambda record: record.update(version=2**63 - 1))
+        newest(filled).rename(filled / "versions" / f"{2**63 - 1:020d}.json")
+    else:
+        monkeypatch.setattr(versions, "MAX_BYTES", newest(filled).stat().st_size)
+    before = files_of(filled)
+    with ts.open_index(filled) as index:
+        with pytest.raises(ts.StorageError, match="nothing was changed: readers accept at most 9223372036854775807"):
+            index.add(signals[40:])
+        assert len(index) == 40
+    assert files_of(filled) == before
+    with ts.open_index(filled) as index:
+        index.verify()
+        assert len(index) == 40

@@ -22,6 +22,9 @@ FORMAT = 1
 MAX_BYTES = 2**28
 """Maximum size of a manifest in bytes."""
 
+MAX_VERSION = 2**63 - 1
+"""Largest number of a version."""
+
 N_ANCESTORS = 100
 """Number of ancestor tokens in a manifest, so that descent can be checked after cleaning."""
 
@@ -213,7 +216,7 @@ class Manifest:
         originals, tables = record.get("originals"), record.get("tables", {})
         if originals not in (None, *ORIGINAL_TYPES) or not isinstance(tables, dict):
             raise ValueError(f"originals must be one of {', '.join(ORIGINAL_TYPES)}, and tables an object")
-        if record["version"] != version or not 0 < version < 2**63:
+        if record["version"] != version or not 0 < version <= MAX_VERSION:
             raise ValueError(f"says that it is version {record['version']!r}")
         if not isinstance(record["segments"], list) or not isinstance(record["sources"], dict):
             raise ValueError("segments must be a list and sources an object")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS, Backend
-from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, is_unique, parse_version, version_name
+from .manifest import MAX_BYTES, MAX_VERSION, N_ANCESTORS, Manifest, is_unique, parse_version, version_name
 
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
@@ -84,6 +84,9 @@ class Versions:
     def commit(self, manifest: Manifest) -> None:
         """Create a version whose files are durable; raise ConflictError without effect if another client was first."""
         name = version_name(manifest.version)
+        if manifest.version > MAX_VERSION or len(manifest.content) > MAX_BYTES:
+            limits = f"readers accept at most {MAX_VERSION} versions with manifests of {MAX_BYTES} bytes"
+            raise StorageError(self.backend.path, name, f"nothing was changed: {limits}; save the index elsewhere")
         try:
             self.backend.publish(name, manifest.content)
         except OSError as error:
