@@ -868,7 +868,7 @@ def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, sig
     """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
     index, other = make_index("compact", path), make_index("compact", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(versions, "N_ANCESTORS", 3)
+    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
     with pytest.raises(ts.StorageError, match="it is unknown whether the change was stored: version 9 was created"):
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(8)])
     assert index.refresh()

@@ -1,6 +1,7 @@
 """Stores that others have prepared, disturbed or restored: nothing foreign is deleted, nothing stored is denied."""
 
 import os
+import shutil
 
 import pytest
 from folders import files_of, newest, rewrite
@@ -86,3 +87,48 @@ def test_a_version_that_no_reader_accepts_is_not_written(filled, signals, monkey
     with ts.open_index(filled) as index:
         index.verify()
         assert len(index) == 40
+
+
+# Restored copies
+
+
+@pytest.mark.parametrize("n_changes", [2, 8])
+def test_a_change_meant_for_a_lost_branch_touches_no_other_entry(filled, signals, monkeypatch, n_changes):
+    """A copy is restored under an open index, and others change it until its manifest forgets the old ancestors."""
+    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
+    index = ts.open_index(filled)
+    copy = shutil.copytree(filled, filled.with_name("copy"))
+    index.add(signals[40:45], metadata=[{"of": "lost branch"}] * 5)
+    index.add(signals[45:46], source=("a.npy", {"taken": 1}))
+    shutil.rmtree(filled)
+    copy.rename(filled)
+    with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
+        index.refresh()
+    with ts.open_index(filled) as other:
+        for row in range(n_changes):
+            other.add(signals[row : row + 1], metadata=[{"of": "restored"}])
+    words = "changed by another client since" if n_changes > 4 else "was replaced, moved or deleted"
+    for change in (
+        lambda: index.remove([43]),
+        lambda: index.update_metadata([41], [{"n": 1}]),
+        lambda: index.upsert(signals[:1], ids=[40]),
+        lambda: index.add(signals[:1], source=("a.npy", {"taken": 2})),
+    ):
+        with pytest.raises(ts.StorageError, match=words):
+            change()
+    with ts.open_index(filled) as other:
+        assert len(other) == 40 + n_changes
+        assert other.get([40, 41]).metadata == [{"of": "restored"}] * 2
+
+
+def test_a_writer_that_slept_long_changes_entries_that_it_saw(filled, signals, monkeypatch):
+    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
+    index = ts.open_index(filled)
+    with ts.open_index(filled) as other:
+        for row in range(8):
+            other.add(signals[row : row + 1])
+        other.compact()
+    index.remove([3])
+    index.update_metadata([4], [{"n": -4}])
+    assert len(index) == 47
+    assert index[4].metadata == {"n": -4}

@@ -139,7 +139,7 @@ class FolderStore:
 
     def apply(self, make: Callable[[FolderChange], Result]) -> Result:
         """Apply a change and return its result; repeat it if another client of a shared store committed first."""
-        seen = self.now if self.optimistic else None
+        seen = self.now
         for attempt in count(1):
             deferred = DeferredSignals()
             try:
@@ -158,9 +158,12 @@ class FolderStore:
     def change(self, seen: Loaded | None = None, deferred: DeferredSignals | None = None) -> Iterator[FolderChange]:
         """Change the store; signals are deferred from the commit on if the caller ends the deferral."""
         self._check_writable()
+        seen = seen or self.now
         try:
             with self.backend.lock(self.timeout):
-                change = FolderChange(self, self.load(), seen)
+                newest = self.load()
+                is_checked = self.optimistic or not newest.manifest.descends_from(seen.manifest)
+                change = FolderChange(self, newest, seen if is_checked else newest)
                 try:
                     yield change
                     loaded, manifest = change.before, change.finish()
@@ -308,9 +311,12 @@ class FolderStore:
         return Recipe.from_json(record, self.path), file, record
 
     def _check_descent(self, manifest: Manifest) -> None:
-        """Raise StorageError if another index was created at the same path."""
+        """Raise StorageError if another index was created at the same path, or a copy restored there.
+
+        If that cannot be told, changes are checked entry by entry.
+        """
         now = self._loaded
-        if manifest.recipe != self._recipe_file or (now and not manifest.descends_from(now.manifest)):
+        if manifest.recipe != self._recipe_file or (now and manifest.descends_from(now.manifest) is False):
             self._refuse_replaced()
 
     def _refuse_replaced(self) -> NoReturn:

@@ -143,12 +143,13 @@ class Manifest:
         ancestors = (self.token, *self.ancestors)[:N_ANCESTORS]
         return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
 
-    def descends_from(self, other: Manifest) -> bool:
-        """Return whether this version equals or descends from another."""
-        if self.token == other.token:
+    def descends_from(self, other: Manifest) -> bool | None:
+        """Return whether this version equals or descends from another; None if their distance is too large to tell."""
+        if self.index != other.index:
+            return False
+        if other.token in (self.token, *self.ancestors):
             return True
-        known = other.token in self.ancestors
-        return self.index == other.index and (known or self.version > other.version + N_ANCESTORS)
+        return None if other.version < self.version - len(self.ancestors) else False
 
     @property
     def records(self) -> Iterator[FileRecord]:

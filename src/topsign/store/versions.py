@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS, Backend
-from .manifest import MAX_BYTES, MAX_VERSION, N_ANCESTORS, Manifest, is_unique, parse_version, version_name
+from .manifest import MAX_BYTES, MAX_VERSION, Manifest, is_unique, parse_version, version_name
 
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
@@ -130,9 +130,10 @@ class Versions:
         if self.numbers()[-1] == manifest.version:
             return False
         newest = self.newest()
-        if newest.version > manifest.version + N_ANCESTORS:
+        descends = newest.descends_from(manifest)
+        if descends is None:
             raise self._unknown(manifest, f"version {newest.version} was created meanwhile")
-        return newest.token != manifest.token and manifest.token not in newest.ancestors
+        return not descends
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
         """Delete old versions and files that no kept version names; return whether all are gone.
