@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 from folders import files_of, newest, rewrite
 
@@ -132,3 +133,46 @@ def test_a_writer_that_slept_long_changes_entries_that_it_saw(filled, signals, m
     index.update_metadata([4], [{"n": -4}])
     assert len(index) == 47
     assert index[4].metadata == {"n": -4}
+
+
+# Kept versions
+
+
+def test_a_change_does_not_read_every_kept_version(filled, signals, monkeypatch):
+    read, plain = [], LocalFolder.read
+    monkeypatch.setattr(LocalFolder, "read", lambda self, name, limit: read.append(name) or plain(self, name, limit))
+    with ts.open_index(filled, keep_versions=100) as index:
+        for row in range(20):
+            index.add(signals[row : row + 1])
+        assert index.versions() == list(range(2, 23))
+    assert len([name for name in read if name.startswith("versions/")]) <= 50
+
+
+def test_files_of_kept_versions_are_kept_and_others_deleted(filled, signals, monkeypatch):
+    """Two writers, one of which keeps versions that the other has made."""
+    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    rng = np.random.default_rng(3)
+    index, other = ts.open_index(filled, keep_versions=4), ts.open_index(filled, keep_versions=5)
+    for number in range(40):
+        writer = other if number % 7 == 3 else index
+        writer.refresh()
+        kind = rng.integers(4)
+        if kind == 0:
+            writer.add(signals[:20])
+        elif kind == 1:
+            writer.remove(rng.choice(writer.ids, 5, replace=False))
+        elif kind == 2:
+            writer.update_metadata(writer.ids[:2], [{"number": number}] * 2)
+        else:
+            writer.compact()
+        kept = writer.versions()
+        opened = [ts.open_index(filled, version=version) for version in kept]
+        for one in opened:
+            one.verify()
+        named = {file.path for one in opened for file in one.store.now.manifest.files}
+        assert len(files_of(filled)) == len(named) + len(kept)
+        assert set(named) < set(files_of(filled))
+    index.refresh()
+    index.erase(index.ids[:1])
+    assert len(index.versions()) == 1
+    assert len(files_of(filled)) == 1 + len({file.path for file in index.store.now.manifest.files})

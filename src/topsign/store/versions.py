@@ -41,6 +41,9 @@ class Versions:
     def __init__(self, backend: Backend, *, keep: int = 1) -> None:
         self.backend = backend
         self.keep = keep
+        self._cleaned: Manifest | None = None
+        self._collected: set[int] = set()  # kept versions whose files are known
+        self._last_named: dict[str, int] = {}  # the last of these versions that names a file
 
     def numbers(self) -> list[int]:
         """Return the versions in the store, ascending."""
@@ -142,25 +145,38 @@ class Versions:
         read, because its files are unknown. Files that an index does not write, by their names, are kept.
         """
         try:
-            numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
-            kept = numbers[-(keep or self.keep) :]
+            numbers, dropped = self.numbers(), set[str]()
+            old, kept = numbers[: -(keep or self.keep)], numbers[-(keep or self.keep) :]
+            self._name_files(current, kept)
             is_pending = PENDING in current.sources
-            for number in numbers:
-                if number in kept and number != current.version:
-                    named |= {file.path for file in self.read(number).files}
-                elif number not in kept and (self.backend.is_shared or is_pending):
-                    with suppress(OSError, StorageError):  # its files become orphans
-                        dropped |= {file.path for file in self.read(number).files}
-            gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
+            for number in old if self.backend.is_shared or is_pending else ():
+                with suppress(OSError, StorageError):  # its files become orphans
+                    dropped |= {file.path for file in self.read(number).files}
+            gone = [self.backend.delete(version_name(number)) for number in old]
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
             for path in (f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder)):
-                if path in named or not is_unique(os.path.basename(path)):
+                if path in self._last_named or not is_unique(os.path.basename(path)):
                     continue
                 if path in dropped or not seconds or self.backend.age(path) > seconds:
                     gone.append(self.backend.delete(path))
             return all(gone)
         except (OSError, StorageError):
             return False
+
+    def _name_files(self, current: Manifest, kept: list[int]) -> None:
+        """Collect the files of kept versions. Each is read once, so that a change does not read all of them.
+
+        Successive versions name a file, so that the last of these tells until when it is needed.
+        """
+        if self._cleaned is None or not current.descends_from(self._cleaned):
+            self._collected, self._last_named = set(), {}
+        self._cleaned, numbers = current, {current.version, *kept}
+        for number in numbers - self._collected:
+            for file in (current if number == current.version else self.read(number)).files:
+                self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
+            self._collected.add(number)
+        self._collected &= numbers
+        self._last_named = {path: last for path, last in self._last_named.items() if last >= min(numbers)}
 
     def _conflict(self, manifest: Manifest) -> SupersededError:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"
