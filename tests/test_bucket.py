@@ -449,8 +449,8 @@ def test_orphans_are_deleted_after_a_day(url, signals, monkeypatch):
     young, old = f"segments/{'a' * 32}.safetensors", f"segments/{'b' * 32}.safetensors"
     for name in (young, old):
         Bucket(url).create(name, [b"of another client"])
-    plain = Bucket.age
-    monkeypatch.setattr(Bucket, "age", lambda self, name: plain(self, name) + (name == old) * 86_401)
+    plain = Bucket.modified
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: plain(self, name) - (name == old) * 86_401)
     before = set(files_of(url))
     index.compact()
     index.remove([1])
@@ -458,6 +458,48 @@ def test_orphans_are_deleted_after_a_day(url, signals, monkeypatch):
     assert young in after
     assert old not in after
     assert {name for name in before - after if name.startswith("versions/")}, "older versions are deleted at once"
+
+
+@pytest.mark.parametrize("meanwhile", ["cleans", "commits"])
+def test_an_upload_that_takes_days_is_not_lost(url, signals, monkeypatch, meanwhile):
+    """Another client cleans, with a clock that is a year ahead, while files of a change are uploaded and not named."""
+    day, clock, written = 86_400, [1e9], {}
+    plain_create, plain_put, plain_commit = Bucket.create, Bucket._create_new, Versions.commit
+
+    def dated(plain):
+        def create(self, name, content):
+            plain(self, name, content)
+            written[name] = clock[0]
+
+        return create
+
+    monkeypatch.setattr(Bucket, "create", dated(plain_create))
+    monkeypatch.setattr(Bucket, "_create_new", dated(plain_put))
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: written[name])
+    monkeypatch.setattr("time.time", lambda: clock[0] + 365 * day)
+    make_index(url).add(signals[:20])
+    slow, other, large = ts.open_index(url), ts.open_index(url), np.repeat(signals, 20, axis=0)
+
+    def commit(self, manifest):
+        monkeypatch.setattr(Versions, "commit", plain_commit)
+        assert [file.path for file in manifest.files if written[file.path] == clock[0]], "no file was uploaded"
+        clock[0] += 3 * day
+        other.compact() if meanwhile == "cleans" else other.add(signals[:1])
+        other.refresh()
+        plain_commit(self, manifest)
+
+    clock[0] += day
+    monkeypatch.setattr(Versions, "commit", commit)
+    first = 20 if meanwhile == "cleans" else 21
+    assert slow.add(large).tolist() == list(range(first, first + len(large)))
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert len(newest) == first + len(large)
+    clock[0] += 3 * day
+    slow.remove([0])
+    assert {name for name in files_of(url) if name.startswith("segments/")} <= {
+        file.path for file in slow.store.now.manifest.files
+    }, "orphans are left"
 
 
 def test_a_file_that_is_gone_says_why(url, signals):
@@ -506,10 +548,10 @@ def test_threads_of_one_client_take_turns(url, signals):
 
 
 @pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=5))], ids=["naive", "utc", "other"])
-def test_ages_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
+def test_times_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
     """Times without a zone are UTC."""
     backend = Bucket(url)
-    changed = datetime.now(UTC) - timedelta(hours=3)
-    changed = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
-    monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: changed)
-    assert 3 * 3600 <= backend.age("one") < 3 * 3600 + 60
+    changed = datetime(2026, 3, 29, 2, 30, tzinfo=UTC)
+    given = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
+    monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: given)
+    assert backend.modified("one") == changed.timestamp()

@@ -56,5 +56,5 @@ class Backend(Protocol):
     def delete(self, name: str) -> bool:
         """Delete a file if the system permits it now; return whether it is gone."""
 
-    def age(self, name: str) -> float:
-        """Return the age of a file in seconds."""
+    def modified(self, name: str) -> float:
+        """Return when a file was written, in seconds of the store's own clock."""

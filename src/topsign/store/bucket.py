@@ -156,11 +156,10 @@ class Bucket:
             return False
         return True
 
-    def age(self, name: str) -> float:
+    def modified(self, name: str) -> float:
         with _as_oserror():
             changed: datetime = self._fs.modified(self.at(name))
-        aware = changed if changed.tzinfo else changed.replace(tzinfo=UTC)
-        return (datetime.now(UTC) - aware).total_seconds()
+        return (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
 
 
 class RemoteFile:

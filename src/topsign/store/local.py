@@ -121,8 +121,8 @@ class LocalFolder:
             return False
         return True
 
-    def age(self, name: str) -> float:
-        return time.time() - os.stat(self._at(name)).st_mtime
+    def modified(self, name: str) -> float:
+        return os.stat(self._at(name)).st_mtime
 
 
 def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:

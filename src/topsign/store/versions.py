@@ -6,7 +6,6 @@ replies, and a later listing shows whether newer versions descend from it.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 
@@ -18,9 +17,13 @@ ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
 
 ORPHAN_SECONDS = 86_400
-"""Age in seconds from which orphans are deleted in a shared store, because another client may commit younger ones.
+"""Seconds by which orphans in a shared store must be older than the current version to be deleted.
 
-It is thirty times as long while a cluster encodes into a store, because its files are orphans until the end."""
+Both times are the store's. A client writes the files of a change after the version on which it makes the change, so
+that files older than the current version belong to a change that another client has superseded: it is made again, with
+new files. The margin lets it end. Files of an upload on the current version are never deleted, however long it takes.
+
+It is thirty times as long while a cluster encodes into a store, because its files belong to no version."""
 
 
 PENDING = "topsign:encoding"
@@ -153,12 +156,15 @@ class Versions:
                 with suppress(OSError, StorageError):  # its files become orphans
                     dropped |= {file.path for file in self.read(number).files}
             gone = [self.backend.delete(version_name(number)) for number in old]
+            orphans = {
+                f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder) if is_unique(name)
+            }
+            orphans -= self._last_named.keys()
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
-            for path in (f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder)):
-                if path in self._last_named or not is_unique(os.path.basename(path)):
-                    continue
-                if path in dropped or not seconds or self.backend.age(path) > seconds:
-                    gone.append(self.backend.delete(path))
+            if seconds and orphans - dropped:
+                then = self.backend.modified(version_name(current.version)) - seconds
+                orphans -= {path for path in orphans - dropped if self.backend.modified(path) > then}
+            gone += map(self.backend.delete, orphans)
             return all(gone)
         except (OSError, StorageError):
             return False
