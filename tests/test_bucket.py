@@ -21,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from topsign.store import bucket as buckets
 from topsign.store import versions as versioning
 from topsign.store.bucket import Bucket
+from topsign.store.stored_columns import write_segment
 from topsign.store.stored_file import FileWriter
 from topsign.store.versions import UnknownOutcomeError, Versions
 
@@ -372,6 +373,27 @@ def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
         assert len(newest) == (20 if n_meanwhile > 100 else 220)
         newest.add(signals[:1])
         assert newest.versions() == [newest.store.version]
+
+
+def test_segments_of_a_cluster_survive_the_repetition_of_their_commit(url, signals):
+    """Workers write the files once; the commit is made again if another client was first."""
+    index, memory = make_index(url), make_index()
+    memory.add(signals, ids=range(300))
+    record = write_segment(FileWriter(index.store.backend), memory.store.snapshot.segments[0].columns)
+    other, n_attempts = ts.open_index(url), []
+
+    def commit(change):
+        change.add_stored([record])
+        change.next_id = max(300, change.next_id)
+        n_attempts.append(1)
+        if len(n_attempts) == 1:
+            other.add(signals[:1], ids=[300])
+
+    index.store.apply(commit)
+    assert len(n_attempts) == 2
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert_array_equal(newest.ids, np.arange(301))
 
 
 def test_a_change_that_cannot_be_made_again_is_refused(url, signals):
