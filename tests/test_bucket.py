@@ -319,8 +319,8 @@ def test_a_put_that_fails_is_tried_again(url, signals, monkeypatch):
     monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
     index.add(signals[:5])
     assert len(failures) == 2
-    monkeypatch.setattr(Bucket, "_create_new", lambda *_: (_ for _ in ()).throw(OSError(5, "the store is down")))
-    with pytest.raises(ts.StorageError, match="could not be written, nothing was changed: the store is down"):
+    monkeypatch.setattr(Bucket, "_create_new", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
+    with pytest.raises(ts.StorageError, match="cannot be written: the folder is read-only"):
         index.add(signals[:200])
     monkeypatch.undo()
     assert len(ts.open_index(url)) == 5
@@ -346,6 +346,130 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(url, signals,
     with ts.open_index(url) as newest:  # it was applied; a file that it needs must not have been deleted
         newest.verify()
         assert len(newest) == 300
+
+
+class LatePuts:
+    """Puts of manifests that time out at the client; the first lands when the test says so."""
+
+    def __init__(self, monkeypatch):
+        self.plain, self.n_lost, self.puts = MemoryFileSystem.pipe_file, 4, []
+        monkeypatch.setattr(MemoryFileSystem, "pipe_file", self.put)
+        monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+
+    def put(self, *arguments, **options):
+        """Handle a put; the instance is no method, so that the file system is not among the arguments."""
+        path, value = arguments[:2]
+        if self.n_lost and "/versions/" in path:
+            self.n_lost -= 1
+            self.puts.append((path, value, options))
+            raise OSError("read timed out")
+        self.plain(fsspec.filesystem("memory"), path, value, **options)
+
+    def land(self):
+        """Let the first put that timed out arrive; the others find its name."""
+        path, value, options = self.puts[0]
+        with contextlib.suppress(FileExistsError):
+            self.plain(fsspec.filesystem("memory"), path, value, **options)
+
+
+LARGE = 2000
+REPEATED = {
+    "add": lambda index, signals: index.add(signals[:5]).tolist(),
+    "add in a file": lambda index, signals: index.add(np.repeat(signals, LARGE // 300, axis=0)).tolist(),
+    "upsert": lambda index, signals: index.upsert(signals[:2], ids=[5, 900]).tolist(),
+    "update_metadata": lambda index, signals: index.update_metadata([5], [{"new": 1}]),
+    "remove": lambda index, signals: index.remove([5, 6]),
+    "erase": lambda index, signals: index.erase([5, 6]),
+    "calibrate": lambda index, signals: index.calibrate(signals[200:], false_alarm=0.05),
+}
+"""Changes; the cases in which a repetition would store more or raise are those that matter."""
+
+
+@pytest.mark.parametrize("when", ["at once", "before the repetition", "during it", "never"])
+@pytest.mark.parametrize("kind", REPEATED)
+def test_a_repeated_change_is_stored_once(url, signals, monkeypatch, kind, when):
+    """The put of the manifest times out and lands later or never."""
+    for index in (make_index(url), expected := make_index()):
+        index.add(signals[:200], metadata=[{"row": row} for row in range(200)])
+    index, change = ts.open_index(url), REPEATED[kind]
+    late = LatePuts(monkeypatch)
+    with pytest.raises(
+        UnknownOutcomeError, match="it is unknown whether the change was stored: read timed out; repeat"
+    ):
+        change(index, signals)
+    assert len(index) == 200
+    if when == "at once":
+        late.land()
+        assert index.refresh()
+    elif when == "before the repetition":
+        late.land()
+    elif when == "during it":
+        plain = Bucket.publish
+        monkeypatch.setattr(Bucket, "publish", lambda *arguments: (late.land(), plain(*arguments)))
+    result = change(index, signals)
+    late.land()
+    ts.open_index(url).add(signals[:1], ids=[5000])
+    if kind != "calibrate":
+        assert result == change(expected, signals)
+    expected.add(signals[:1], ids=[5000])
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert_array_equal(newest.ids, expected.ids)
+        assert newest.get(newest.ids).metadata == expected.get(expected.ids).metadata
+    if when != "never":
+        segments = {name for name in files_of(url) if name.startswith("segments/")}
+        assert segments <= {file.path for file in newest_files(url)}, "the repetition left files"
+
+
+def newest_files(url):
+    with ts.open_index(url) as index:
+        return [*index.store.now.manifest.files]
+
+
+def test_a_change_is_repeated_after_two_unknown_outcomes(url, signals, monkeypatch):
+    """The first of two puts lands after the second has timed out as well."""
+    make_index(url).add(signals[:20])
+    index = ts.open_index(url)
+    late = LatePuts(monkeypatch)
+    late.n_lost = 8
+    for _ in range(2):
+        with pytest.raises(UnknownOutcomeError):
+            index.add(signals[:5])
+    late.land()
+    assert index.add(signals[:5]).tolist() == list(range(20, 25))
+    assert index.add(signals[:5]).tolist() == list(range(25, 30)), "a new addition of the same signals"
+    assert len(ts.open_index(url)) == 30
+
+
+def test_another_change_after_an_unknown_outcome_is_made(url, signals, monkeypatch):
+    make_index(url).add(signals[:20])
+    index = ts.open_index(url)
+    late = LatePuts(monkeypatch)
+    with pytest.raises(UnknownOutcomeError):
+        index.add(signals[:5])
+    late.land()
+    index.refresh()
+    assert index.add(signals[5:10]).tolist() == list(range(25, 30))
+    index.remove([22])  # is not in the version before
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert newest.ids.tolist() == [*range(22), *range(23, 30)]
+
+
+def test_a_change_whose_version_was_cleaned_before_its_reply_is_settled(url, signals, monkeypatch):
+    """The put landed, its reply was lost, and another client has replaced that version."""
+    make_index(url).add(signals[:20])
+    index, plain = ts.open_index(url), Bucket._create_new
+
+    def lose_reply(self, name, content):
+        plain(self, name, content)
+        monkeypatch.setattr(Bucket, "_create_new", plain)
+        ts.open_index(url).add(signals[:1])
+        raise OSError("read timed out")
+
+    monkeypatch.setattr(Bucket, "_create_new", lose_reply)
+    assert index.add(signals[:5]).tolist() == list(range(20, 25))
+    assert ts.open_index(url).ids.tolist() == list(range(26))
 
 
 @pytest.mark.parametrize("n_meanwhile", [3, 104])

@@ -1,15 +1,19 @@
 """Stores that others have prepared, disturbed or restored: nothing foreign is deleted, nothing stored is denied."""
 
+import errno
 import os
 import shutil
 
 import numpy as np
 import pytest
 from folders import files_of, newest, rewrite
+from numpy.testing import assert_array_equal
+from small import make_index
 
 import topsign as ts
-from topsign.store import stored_file, versions
+from topsign.store import local, stored_file, versions
 from topsign.store.local import LocalFolder
+from topsign.store.versions import UnknownOutcomeError
 
 pytestmark = pytest.mark.core
 posix = pytest.mark.skipif(os.name == "nt", reason="needs links")
@@ -176,3 +180,71 @@ def test_files_of_kept_versions_are_kept_and_others_deleted(filled, signals, mon
     index.erase(index.ids[:1])
     assert len(index.versions()) == 1
     assert len(files_of(filled)) == 1 + len({file.path for file in index.store.now.manifest.files})
+
+
+# Errors after the commit
+
+
+@pytest.fixture
+def failing_disk(monkeypatch):
+    """Disk on which, once a manifest has its name, nothing can be synced or deleted until the test repairs it."""
+    linked, plain = [], {name: getattr(os, name) for name in ("link", "fsync", "unlink")}
+
+    def link(source, target, **options):
+        plain["link"](source, target, **options)
+        linked.append(target)
+
+    def fail(name):
+        def call(*arguments, **options):
+            if linked:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return plain[name](*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", link)
+        for name in ("fsync", "unlink"):
+            patched.setattr(os, name, fail(name))
+        yield patched.undo
+
+
+@posix
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_version_that_can_be_neither_synced_nor_removed_is_unknown(filled, signals, failing_disk, repeated):
+    """Both versions stay complete, because either can be the newest after a power loss."""
+    index, before = ts.open_index(filled), files_of(filled)
+    with pytest.raises(UnknownOutcomeError, match="unknown whether the change was stored: Read-only file system"):
+        index.add(signals[40:50])
+    assert set(before) < set(files_of(filled))
+    assert len(index) == 40
+    failing_disk()
+    with ts.open_index(filled, readonly=True) as reader:
+        assert len(reader) == 50
+    synced, plain = [], local.sync_folder
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(local, "sync_folder", lambda folder: synced.append(os.path.basename(folder)) or plain(folder))
+        if repeated:
+            assert index.add(signals[40:50]).tolist() == list(range(40, 50))
+        else:
+            assert index.add(signals[50:]).tolist() == list(range(50, 60))
+    assert "versions" in synced, "a version that lies on the unknown one must be durable"
+    with ts.open_index(filled) as other:
+        other.verify()
+        assert_array_equal(other.ids, np.arange(50 if repeated else 60))
+        assert other.versions() == [4]
+    assert len(files_of(filled)) == 1 + len([*index.store.now.manifest.files])
+
+
+def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_path, signals, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    memory = make_index()
+    memory.add(signals)
+    plain = local.sync_folder
+    monkeypatch.setattr(local, "sync_folder", lambda folder: (fail if folder == str(tmp_path) else plain)(folder))
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(ts.StorageError, match="exists, but may not survive a power loss: Read-only file system"):
+        memory.save(tmp_path / "copy.topsign")
+    assert len(ts.open_index(tmp_path / "copy.topsign")) == 60

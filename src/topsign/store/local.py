@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from .._arrays import Bytes
-from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, write_all
-from .backend import FOLDERS, Buffer
+from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, why, write_all
+from .backend import FOLDERS, Buffer, UnsettledError
 from .lock import hold_lock
 
 STALE_SECONDS = 3600
@@ -108,8 +108,9 @@ class LocalFolder:
             self.delete(draft)  # or the next change deletes it
         try:
             self.sync([folder])
-        except OSError:
-            self.delete(name)  # a second sync could succeed although the first lost the name
+        except OSError as error:  # a second sync could succeed although the first lost the name
+            if not self.delete(name):
+                raise UnsettledError(error.errno, why(error), name) from None
             raise
 
     def delete(self, name: str) -> bool:
@@ -143,8 +144,11 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
         rename_new(draft, path)
         try:
             sync_folder(parent)
-        except OSError:
-            os.rename(path, draft)
+        except OSError as error:
+            try:
+                os.rename(path, draft)
+            except OSError:
+                raise UnsettledError(error.errno, why(error), path) from None
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)

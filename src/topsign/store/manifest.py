@@ -151,6 +151,15 @@ class Manifest:
             return True
         return None if other.version < self.version - len(self.ancestors) else False
 
+    def repeats(self, other: Manifest) -> bool:
+        """Return whether a version makes the same change as another, with other names of new files."""
+
+        def unnamed(one: Manifest) -> tuple[Any, ...]:
+            files = [replace(file, name="") for file in one.records]
+            return replace(one, token="", segments=(), tables={}), [*one.tables], files
+
+        return unnamed(self) == unnamed(other)
+
     @property
     def records(self) -> Iterator[FileRecord]:
         """Yield the records of all files of this version."""

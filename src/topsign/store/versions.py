@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from .._system import why
 from ..errors import ConflictError, StorageError
-from .backend import FOLDERS, Backend
+from .backend import FOLDERS, Backend, UnsettledError
 from .manifest import MAX_BYTES, MAX_VERSION, Manifest, is_unique, parse_version, version_name
 
 ATTEMPTS = 100
@@ -96,11 +97,14 @@ class Versions:
         try:
             self.backend.publish(name, manifest.content)
         except OSError as error:
-            if not self._is_mine(manifest, error):
-                if isinstance(error, FileExistsError):
-                    raise self._conflict(manifest) from None
+            is_stored = self._outcome(manifest, error)
+            if is_stored is None:
+                raise self._unsettled(manifest, error) from None
+            if not is_stored and isinstance(error, FileExistsError | UnsettledError):
+                raise self._conflict(manifest) from None
+            if not is_stored:
                 raise
-            self._settle(name)
+            self._settle(manifest)
         lost = False
         try:
             lost = self._is_lost(manifest)
@@ -112,24 +116,34 @@ class Versions:
             self.backend.delete(name)
             raise self._conflict(manifest)
 
-    def _settle(self, name: str) -> None:
+    def _outcome(self, manifest: Manifest, error: OSError) -> bool | None:
+        """Return whether a version is stored although its creation reported an error; None if that is unknown."""
+        if isinstance(error, PermissionError):
+            return False
+        if isinstance(error, UnsettledError) and not self.backend.is_shared:
+            return None  # it is visible but may not survive a power loss
+        try:
+            return self.backend.read(version_name(manifest.version), MAX_BYTES) == manifest.content
+        except FileNotFoundError:
+            if not isinstance(error, FileExistsError | UnsettledError):
+                return False
+        except OSError:
+            return None
+        try:
+            newest = self.newest()
+        except StorageError:
+            return None
+        may_appear = isinstance(error, UnsettledError) and newest.version < manifest.version
+        return None if may_appear else newest.descends_from(manifest)  # it may have been cleaned
+
+    def _settle(self, manifest: Manifest) -> None:
         """Finish a commit whose reply was lost; undo it if it cannot be made durable."""
         try:
             self.backend.sync(["versions"])
-        except OSError:
-            self.backend.delete(name)
+        except OSError as error:
+            if not self.backend.delete(version_name(manifest.version)):
+                raise self._unsettled(manifest, error) from None
             raise
-
-    def _is_mine(self, manifest: Manifest, error: OSError) -> bool:
-        """Return whether a commit that reported an error has succeeded nevertheless."""
-        try:
-            return self.read(manifest.version).token == manifest.token
-        except FileNotFoundError:
-            return False
-        except StorageError:
-            if self.backend.is_shared and not isinstance(error, FileExistsError):
-                raise self._unknown(manifest, f"the store answered {error.strerror or error}") from None
-            return False
 
     def _is_lost(self, manifest: Manifest) -> bool:
         """Return whether newer versions do not descend from this one, because it reused a cleaned number."""
@@ -138,7 +152,7 @@ class Versions:
         newest = self.newest()
         descends = newest.descends_from(manifest)
         if descends is None:
-            raise self._unknown(manifest, f"version {newest.version} was created meanwhile")
+            raise self.overtaken(manifest, newest)
         return not descends
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
@@ -188,8 +202,16 @@ class Versions:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"
         return SupersededError(self.backend.path, version_name(manifest.version), problem)
 
-    def _unknown(self, manifest: Manifest, why: str) -> UnknownOutcomeError:
-        problem = f"it is unknown whether the change was stored: {why}; refresh the index and check before trying again"
+    def overtaken(self, manifest: Manifest, newest: Manifest) -> UnknownOutcomeError:
+        """Return the error for a change whose descendants cannot be told from others."""
+        return self._unknown(manifest, f"version {newest.version} was created meanwhile; refresh the index and check")
+
+    def _unsettled(self, manifest: Manifest, error: OSError) -> UnknownOutcomeError:
+        remedy = "repeat it with this index, which does not store it twice, or refresh the index and check"
+        return self._unknown(manifest, f"{why(error) or repr(error)}; {remedy}")
+
+    def _unknown(self, manifest: Manifest, reason: str) -> UnknownOutcomeError:
+        problem = f"it is unknown whether the change was stored: {reason}"
         return UnknownOutcomeError(self.backend.path, version_name(manifest.version), problem)
 
     def _no_index(self) -> StorageError:
