@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from small import make_index
 
 import topsign as ts
-from topsign.store import local, stored_file, versions
+from topsign.store import local, lock, stored_file, versions
 from topsign.store.local import LocalFolder
 from topsign.store.versions import UnknownOutcomeError
 
@@ -234,6 +234,29 @@ def test_a_version_that_can_be_neither_synced_nor_removed_is_unknown(filled, sig
         assert_array_equal(other.ids, np.arange(50 if repeated else 60))
         assert other.versions() == [4]
     assert len(files_of(filled)) == 1 + len([*index.store.now.manifest.files])
+
+
+def test_an_error_of_closing_the_lock_is_no_refusal(filled, signals, monkeypatch):
+    """Network file systems report errors of writing when a file is closed."""
+    index = ts.open_index(filled)
+
+    class Closing:
+        def __init__(self, *arguments, **options):
+            self.file = open(*arguments, **options)  # noqa: SIM115
+
+        def __enter__(self):
+            return self.file
+
+        def __exit__(self, *_):
+            self.file.close()
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(lock, "open", Closing, raising=False)
+    assert index.add(signals[40:]).tolist() == list(range(40, 60))
+    index.remove([0])
+    index.compact()
+    monkeypatch.undo()
+    assert len(ts.open_index(filled)) == len(index) == 59
 
 
 def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_path, signals, monkeypatch):

@@ -187,14 +187,18 @@ class FolderStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the writer lock; errors of the block are refusals."""
+        """Hold the writer lock; errors of the block are refusals, but an error of releasing the lock is not."""
         self._check_writable()
+        is_done = False
         try:
             with self.backend.lock(self.timeout):
                 yield
-        except TimeoutError:
-            raise
+                is_done = True
         except OSError as error:
+            if is_done:
+                return
+            if isinstance(error, TimeoutError):
+                raise
             raise self._unwritten(error) from None
 
     def _commit(self, before: Loaded, manifest: Manifest) -> None:
