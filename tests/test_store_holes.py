@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from small import make_index
 
 import topsign as ts
-from topsign.store import local, lock, stored_file, versions
+from topsign.store import creation, local, lock, stored_file, versions
 from topsign.store.local import LocalFolder
 from topsign.store.versions import UnknownOutcomeError
 
@@ -271,3 +271,30 @@ def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_pa
     with pytest.raises(ts.StorageError, match="exists, but may not survive a power loss: Read-only file system"):
         memory.save(tmp_path / "copy.topsign")
     assert len(ts.open_index(tmp_path / "copy.topsign")) == 60
+
+
+# Drafts
+
+
+def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, signals, monkeypatch):
+    """Another process that creates an index of the same name removes only drafts whose creators are gone."""
+    memory, target, plain = make_index(), tmp_path / "copy.topsign", creation.write_segment
+    memory.add(signals)
+
+    def write(*arguments):
+        (draft,) = tmp_path.glob(".copy*")
+        abandoned = tmp_path / f".copy.topsign.{'0' * 32}"
+        (abandoned / "segments").mkdir(parents=True)
+        for folder in (draft, abandoned):
+            os.utime(folder, (1, 1))
+        with pytest.raises(ZeroDivisionError):
+            local.make_folder(str(target), lambda folder: 1 / 0)
+        assert [*tmp_path.glob(".copy*")] == [draft]
+        return plain(*arguments)
+
+    monkeypatch.setattr(creation, "write_segment", write)
+    memory.save(target)
+    assert os.listdir(tmp_path) == ["copy.topsign"]
+    with ts.open_index(target) as index:
+        index.verify()
+        assert len(index) == 60

@@ -79,8 +79,6 @@ def write_first(
     for group in snapshot.groups(limit=segment_limit(recipe, originals)):
         merged = merge_segments(snapshot.segments[group])
         parts.append(write_segment(writer, merged.columns))
-    if not backend.is_shared:
-        backend.create("lock", [])
     manifest = Manifest(
         file,
         library=version_of("topsign"),

@@ -7,19 +7,19 @@ import os
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
 from .._arrays import Bytes
 from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, why, write_all
+from ..errors import StorageError
 from .backend import FOLDERS, Buffer, UnsettledError
 from .lock import hold_lock
 
 STALE_SECONDS = 3600
-"""Age in seconds from which a folder with a temporary name is considered abandoned."""
+"""Age in seconds from which a folder with a temporary name is considered abandoned if it is not locked."""
 
 _is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
 
@@ -132,15 +132,19 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
     Raises FileExistsError if the name exists.
     """
     parent, name = os.path.split(path)
-    _remove_stale(parent, name)
     draft = os.path.join(parent, f".{name}.{secrets.token_hex(16)}")
     try:
         os.mkdir(draft)
-        for folder in FOLDERS:
-            os.mkdir(os.path.join(draft, folder))
         made = LocalFolder(draft)
-        fill(made)
-        made.sync([*FOLDERS, ""])
+        with ExitStack() as held:
+            with suppress(StorageError):  # a file system without locks
+                held.enter_context(made.lock(0))
+            _remove_stale(parent, name, os.stat(draft).st_mtime)
+            for folder in FOLDERS:
+                os.mkdir(os.path.join(draft, folder))
+            fill(made)
+            made.sync([*FOLDERS, ""])
+            os.utime(draft)  # Windows renames no folder with open files, so that the lock must end before
         rename_new(draft, path)
         try:
             sync_folder(parent)
@@ -154,11 +158,15 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _remove_stale(parent: str, name: str) -> None:
-    """Remove abandoned temporary folders of this name."""
+def _remove_stale(parent: str, name: str, now: float) -> None:
+    """Remove temporary folders of this name that are old and whose creators do not hold their locks any more."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             prefix, _, token = entry.name.rpartition(".")
-            with suppress(FileNotFoundError):  # its creator has finished
-                if prefix == f".{name}" and len(token) == 32 and time.time() - entry.stat().st_mtime > STALE_SECONDS:
+            if prefix != f".{name}" or len(token) != 32 or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError, StorageError):  # its creator has finished, or is at work
+                if now - entry.stat().st_mtime > STALE_SECONDS:
+                    with LocalFolder(entry.path).lock(0):
+                        pass
                     shutil.rmtree(entry.path, ignore_errors=True)
