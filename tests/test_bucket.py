@@ -580,10 +580,30 @@ def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
     make_index(url).add(signals[:20])
     with ts.open_index(url) as index:
         index.add(signals[20:40])
-    probes = [path for path in puts if "/probe/" in path]
+    probes = [path for path in puts if "/removed/." in path]
     assert len(probes) == 2
     assert len(set(probes)) == 1
-    assert not [name for name in files_of(url) if "probe" in name]
+    assert not [name for name in files_of(url) if name.startswith("removed/")]
+
+
+def test_a_probe_that_could_not_be_deleted_is_deleted_later(url, signals, monkeypatch):
+    index, plain, now = make_index(url), Bucket.modified, [0]
+    monkeypatch.setattr(buckets, "_probed", set())
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "rm_file", lambda *_: (_ for _ in ()).throw(OSError("slow down")))
+        index.add(signals[:20])
+    (probe,) = set(files_of(url)) - {"versions/00000000000000000001.json", *expected_files(index)}
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: plain(self, name) + now[0] * (name != probe))
+    index.add(signals[:1])
+    assert probe in files_of(url), "another client may be using it"
+    now[0] = 86_401
+    index.add(signals[:1])
+    assert set(files_of(url)) == expected_files(index)
+
+
+def expected_files(index):
+    manifest = index.store.now.manifest
+    return {f"versions/{manifest.version:020d}.json", *(file.path for file in manifest.files)}
 
 
 # Cleaning and damage

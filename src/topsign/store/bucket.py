@@ -69,7 +69,7 @@ class Bucket:
         """Check once per store that an existing name cannot be created again; otherwise raise StorageError."""
         if self.path in _probed:
             return
-        name = f"probe/{secrets.token_hex(16)}"
+        name = f"removed/.{secrets.token_hex(16)}"  # if it cannot be deleted now, it is an orphan
         try:
             self._create_new(name, b"1")
             self._create_new(name, b"2")
