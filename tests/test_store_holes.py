@@ -1,4 +1,4 @@
-"""Stores that others have prepared, disturbed or restored: nothing foreign is deleted, nothing stored is denied."""
+"""Hostile, failing and restored folders: foreign files are kept, and errors say what is stored."""
 
 import errno
 import os
@@ -77,7 +77,7 @@ def test_files_of_others_are_kept(filled, signals, monkeypatch):
 
 @pytest.mark.parametrize("limit", ["versions", "bytes"])
 def test_a_version_that_no_reader_accepts_is_not_written(filled, signals, monkeypatch, limit):
-    """It would be acknowledged, and the version before it deleted."""
+    """Otherwise it is acknowledged, and the version before it is deleted."""
     if limit == "versions":
         rewrite(filled, manifest=lambda record: record.update(version=2**63 - 1))
         newest(filled).rename(filled / "versions" / f"{2**63 - 1:020d}.json")

@@ -2,7 +2,7 @@
 
 Clients of a shared store do not exclude each other. A change is made on the newest version. It holds if the entries
 that it removes or replaces are those that its client last saw; entries that others added or changed do not matter.
-The same holds in a local folder if so many versions came in between that a restored copy could not be told.
+This also applies to a local folder if so many versions lie between that it could be a restored copy.
 """
 
 from __future__ import annotations

@@ -381,7 +381,7 @@ class FolderStore:
     def _check_descent(self, manifest: Manifest) -> None:
         """Raise StorageError if another index was created at the same path, or a copy restored there.
 
-        If that cannot be told, changes are checked entry by entry.
+        If that is unknown, changes are checked entry by entry.
         """
         now = self._loaded
         if manifest.recipe != self._recipe_file or (now and manifest.descends_from(now.manifest) is False):

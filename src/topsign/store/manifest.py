@@ -144,7 +144,7 @@ class Manifest:
         return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
 
     def descends_from(self, other: Manifest) -> bool | None:
-        """Return whether this version equals or descends from another; None if their distance is too large to tell."""
+        """Return whether this version equals or descends from another; None if that is too long ago to know."""
         if self.index != other.index:
             return False
         if other.token in (self.token, *self.ancestors):

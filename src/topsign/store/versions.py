@@ -203,7 +203,7 @@ class Versions:
         return SupersededError(self.backend.path, version_name(manifest.version), problem)
 
     def overtaken(self, manifest: Manifest, newest: Manifest) -> UnknownOutcomeError:
-        """Return the error for a change whose descendants cannot be told from others."""
+        """Return the error for a change so long ago that descent from it is unknown."""
         return self._unknown(manifest, f"version {newest.version} was created meanwhile; refresh the index and check")
 
     def _unsettled(self, manifest: Manifest, error: OSError) -> UnknownOutcomeError:
