@@ -25,7 +25,6 @@ from topsign import _system
 from topsign.encoding import encode
 from topsign.projections import Hadamard
 from topsign.store import local, segments, stored_file, versions
-from topsign.store.manifest import FORMAT
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
@@ -505,9 +504,8 @@ def test_unknown_recipes_are_refused(filled, changes, words):
 
 @posix
 def test_other_formats_are_refused(filled):
-    rewrite(filled, manifest=lambda record: record.update(format=FORMAT + 1))
-    words = rf"json: format {FORMAT + 1}; this library reads format {FORMAT}: upgrade topsign$"  # it is not damaged
-    with pytest.raises(ts.StorageError, match=words):
+    rewrite(filled, manifest=lambda record: record.update(format=2))
+    with pytest.raises(ts.StorageError, match="format 2; this library reads format 1"):
         ts.open_index(filled)
 
 
