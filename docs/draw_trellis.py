@@ -1,6 +1,6 @@
-"""Draw docs/_static/trellis.svg: a ring of bits and the overlapping windows that the coordinates read.
+"""Draw docs/_static/trellis.svg: a ring of nibbles, and the two nibbles that each step reads.
 
-The values are the first eight coordinates of a code of 24 bits, decoded by the kernels.
+The values are those of a code of four bytes, decoded by the kernels.
 """
 
 import sys
@@ -11,33 +11,37 @@ from draw_idea import FAINT, GREY, MINUS, PLUS, line, text
 
 import topsign as ts
 
-N_SHOWN, SLOT, LEFT, TOP = 8, 22, 165, 40
+N_BYTES, N_FEATURES, SLOT, LEFT, TOP = 4, 24, 46, 130, 40
 
 
 def main(path):
-    signals = np.random.Generator(np.random.Philox(3)).integers(-9, 10, (1, 16)).astype(np.float32)
-    encoder = ts.TrellisEncoder(3, basis="hadamard", center=False, window=6, random_state=7).fit(signals)
-    codes = encoder.encode(signals)
-    bits, levels = np.unpackbits(codes.data[0]), codes.levels[0]
-    offsets = encoder.recipe_.designs[0].offsets
-    values = encoder.project(signals)[0][encoder.recipe_.designs[0].coded]
-    step = float(encoder.recipe_.designs[0].amplitudes[0] / np.sqrt((levels.astype(float) ** 2).mean()))
-    width, height = LEFT + 24 * SLOT + 230, TOP + 40 + N_SHOWN * 26 + 10
-    parts = [text(LEFT - 22, TOP + 4, "ring of 24 bits", anchor="end", weight="bold")]
-    for i, bit in enumerate(bits):
-        parts.append(text(LEFT + i * SLOT, TOP + 4, str(bit), size=15, colour=PLUS if bit else MINUS, anchor="middle"))
-    parts.append(text(LEFT + 24 * SLOT + 30, TOP + 4, "level", size=13))
-    parts.append(text(LEFT + 24 * SLOT + 90, TOP + 4, "decoded", size=13))
-    parts.append(text(LEFT + 24 * SLOT + 160, TOP + 4, "original", size=13))
-    for i in range(N_SHOWN):
-        y, start = TOP + 40 + 26 * i, LEFT + int(offsets[i]) * SLOT - SLOT / 2
-        parts.append(text(LEFT - 22, y + 4, f"coordinate {i + 1} reads", anchor="end", size=13))
-        parts.append(line(start, y, start + 6 * SLOT, y, PLUS if levels[i] > 0 else MINUS, width=7))
-        parts.append(line(LEFT - SLOT / 2, y + 11, LEFT + 23.5 * SLOT, y + 11, FAINT, width=0.5))
-        shown = (f"{levels[i]:+d}", f"{levels[i] * step:+.2f}", f"{values[i] / np.sqrt((values**2).mean()):+.2f}")
-        for x, words in zip((30, 90, 160), shown, strict=True):
-            parts.append(text(LEFT + 24 * SLOT + x, y + 4, words.replace("-", "−"), size=13, colour=GREY))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    signals = np.random.Generator(np.random.Philox(3)).integers(-9, 10, (1, N_FEATURES)).astype(np.float32)
+    encoder = ts.TrellisEncoder(N_BYTES, basis="hadamard", center=False, random_state=7).fit(signals)
+    recipe, codes = encoder.recipe_, encoder.encode(signals)
+    first, coded = recipe.design.first, recipe.design.coded
+    values = encoder.project(signals)[0][coded]
+    decoded = recipe.levels(codes.data)[0] * recipe.design.values
+    nibbles = [part for byte in codes.data[0, :N_BYTES] for part in (byte >> 4, byte & 15)]
+    table = LEFT + len(nibbles) * SLOT + 20
+    parts = [text(LEFT - 30, TOP + 4, f"ring of {len(nibbles)} nibbles", anchor="end", weight="bold")]
+    for i, nibble in enumerate(nibbles):
+        parts.append(text(LEFT + i * SLOT, TOP + 4, f"{nibble:04b}", size=15, colour=PLUS, anchor="middle"))
+    for x, words in zip((0, 60, 220), ("row", "decoded", "original"), strict=True):
+        parts.append(text(table + x, TOP + 4, words, size=13))
+    for step in range(len(nibbles)):
+        y, colour = TOP + 40 + 26 * step, MINUS if step % 2 else PLUS
+        parts.append(text(LEFT - 30, y + 4, f"step {step + 1} reads", anchor="end", size=13))
+        for at in {step, (step - 1) % len(nibbles)}:
+            left = LEFT + (at - 0.5) * SLOT
+            parts.append(line(left, y, left + SLOT, y, colour, width=7))
+        parts.append(line(LEFT - SLOT / 2, y + 11, LEFT + (len(nibbles) - 0.5) * SLOT, y + 11, FAINT, width=0.5))
+        own = slice(first[step], first[step + 1])
+        shown = [f"{16 * nibbles[step - 1] + nibbles[step]}"]
+        shown += [" ".join(f"{value:+.2f}" for value in row[own]) for row in (decoded, values)]
+        for x, words in zip((0, 60, 220), shown, strict=True):
+            parts.append(text(table + x, y + 4, words.replace("-", "−"), size=13, colour=GREY))
+    size = f"{table + 370} {TOP + 50 + len(nibbles) * 26}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-family="sans-serif">'
     Path(path).write_text("\n".join([head, *parts, "</svg>", ""]))
 
 
