@@ -34,9 +34,16 @@ Scored = Iterable[tuple[Int64, Int64, Array]]
 COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
 
 
-COSTS = {"signs": (0.3, 0.0, 0.03), "groups": (0.3, 0.0, 0.03), "ring": (1.0, 0.3, 0.06), "kept": (20.0, 2.0, 0.15)}
-"""Nanoseconds to compare an entry with a batch of queries: per entry, per byte, and per byte and query."""
-READING = 25.0  # nanoseconds to read an entry at random
+COSTS = {
+    "signs": (0.3, 0.02, 0.015, 0.6),
+    "groups": (0.3, 0.02, 0.015, 0.6),
+    "ring": (0.5, 0.0, 0.06, 0.9),
+    "kept": (100.0, 8.0, 0.25, 4.0),
+}
+"""Nanoseconds of a comparison: of an entry with a batch of queries, per entry, per byte, and per byte and query; of an
+entry that a query visits, per byte. Measured on AVX-512 with other work beside it, so that only ratios count."""
+
+VISITING = 20.0  # nanoseconds of an entry that a query visits
 
 
 class CodeColumns(Protocol):
@@ -307,11 +314,11 @@ class CodeComparison(CodeSearch, Comparison):
         return len(self.norms)
 
     def scan_cost(self, n_queries: float) -> float:
-        entry, byte, query_byte = COSTS[self.scorer.kind]
+        entry, byte, query_byte, _ = COSTS[self.scorer.kind]
         return entry + self.scorer.code_bytes * (byte + query_byte * n_queries)
 
     def visit_cost(self, n_queries: float) -> float:
-        return READING + self.scan_cost(n_queries)
+        return n_queries * (VISITING + COSTS[self.scorer.kind][3] * self.scorer.code_bytes)
 
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         scores = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
