@@ -108,14 +108,16 @@ wheel: $(VENV)/ready
 reproduce: $(VENV)/ready
 	$(BIN)/topsign reproduce --output report
 
-# Every benchmark, its peers, and the pages written from the numbers; RESIDUALS=file.npz for the cameras too.
+# Every benchmark that this machine can run, and the pages written from the numbers; CACHE=folder of sentence vectors,
+# RESIDUALS=file.npz of photographs.
+BENCH = $(if $(CACHE),--cache $(CACHE)) $(if $(RESIDUALS),--residuals $(RESIDUALS))
 bench: $(VENV)/bench
-	failed=0; $(BIN)/python benchmarks/run.py $(if $(RESIDUALS),--residuals $(RESIDUALS)) || failed=1; \
+	failed=0; $(BIN)/python benchmarks/run.py $(BENCH) || failed=1; \
 	$(BIN)/python benchmarks/page.py --charts && exit $$failed
 
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench
-	$(BIN)/python benchmarks/run.py --quick $(if $(RESIDUALS),--residuals $(RESIDUALS))
+	$(BIN)/python benchmarks/run.py --quick $(BENCH)
 	mkdir -p build/bench-quick && cp -r README.md docs build/bench-quick
 	$(BIN)/python benchmarks/page.py --charts --results build/bench-quick --out build/bench-quick
 

@@ -1,104 +1,113 @@
-"""Time ``topsign build`` of a Parquet file and its three stages separately: reading, projecting and coding.
+"""Encoding and building: microseconds per signal of every family and projection, and ``topsign build`` of a file.
 
-    python benchmarks/build.py [--signals 1000000] [--threads 16] [--repeats 3] [--json FILE]
-
-The file holds random signals of 384 features as lists of float32, and the index 24-byte trellis codes along principal
-axes. Each repeat runs all calls in turn. ``ratio`` is the least time of the build without that of learning the recipe,
-which the command does first, over the least time of the slowest stage. Needs pyarrow.
+Batches of 256 signals and of one, all contestants interleaved. Peers are the matrix product of a dense projection and
+FAISS's LSH. The second table times ``topsign build`` of a Parquet file of 384 features into trellis codes of 24 bytes
+along principal axes, and its stages separately. Needs pyarrow.
 """
 
-import argparse
-import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
-from shared.results import interleaved, save, spread
-from trellis_threads import FEATURES, N_BYTES, make_signals
-from typer.testing import CliRunner
+from shared.families import FAMILIES, index_of, untrained
+from shared.results import arguments, interleaved, ratio, save, spread, table
 
 import topsign as ts
-from topsign import kernels
-from topsign.cli import app
-from topsign.cli.build import CHUNK_ROWS
-from topsign.projections.blocks import float_blocks
-from topsign.signals import open_files
+from topsign.encoding import encode
 
-STAGES = ("read", "project", "code")
+
+def contestants(n_features, n_bytes):
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((n_features, n_features), dtype=np.float32)
+    calls = {("matrix product of a dense projection", None): lambda batch: batch @ matrix}
+    for family in FAMILIES:
+        recipe = untrained(family, n_features, n_bytes)
+        calls[f"{family}, hadamard", recipe.code_bytes] = partial(encode, recipe)
+    for kind in ("circulant", "sparse", "gaussian"):
+        recipe = ts.GroupedIndex(n_features=n_features, n_bytes=n_bytes, projection=kind, random_state=7).recipe
+        calls[f"grouped, {kind}", recipe.code_bytes] = partial(encode, recipe)
+    try:
+        import faiss
+    except ImportError:
+        return calls
+    lsh = faiss.IndexLSH(n_features, 8 * n_bytes)
+    lsh.train(rng.standard_normal((2, n_features), dtype=np.float32))
+    return calls | {("FAISS LSH", n_bytes): lsh.sa_encode}
+
+
+def encoding(options):
+    rng, rows, n = np.random.default_rng(1), [], options.features
+    calls = contestants(n, n // 16)
+    for size in (256, 1):
+        batch = rng.standard_normal((size, n), dtype=np.float32)
+        times = 1e6 / size * interleaved([partial(call, batch) for call in calls.values()], options.repeats)
+        for i, (name, n_bytes) in enumerate(calls):
+            rows.append([name, n_bytes, size, spread(times[:, i]), ratio(times[:, 0], times[:, i])])
+    columns = ["code", "bytes", "batch", "us per signal", "times as fast as the product"]
+    shown = next(row for row in rows if row[0] == "grouped, hadamard" and row[2] == 256)
+    words = f"{shown[3]['median']:.0f} us each, {shown[4]['ratio']:.0f} times as fast as a dense projection"
+    task = f"Encode signals of {n:,} features as grouped codes, batches of 256, {options.threads} thread"
+    return table(f"Encoding signals of {n:,} features, {options.threads} thread(s)", columns, rows), [[task, words]]
 
 
 def write_parquet(file, signals):
     """Write the signals as one column of lists, without compression."""
-    kind = pyarrow.list_(pyarrow.float32(), FEATURES)
+    import pyarrow
+    import pyarrow.parquet
+
+    kind = pyarrow.list_(pyarrow.float32(), signals.shape[1])
     with pyarrow.parquet.ParquetWriter(file, pyarrow.schema([("vector", kind)]), compression="none") as writer:
         for start in range(0, len(signals), 2**16):
             values = pyarrow.array(signals[start : start + 2**16].ravel())
-            cells = pyarrow.FixedSizeListArray.from_arrays(values, FEATURES)
-            writer.write_table(pyarrow.table({"vector": cells}))
+            writer.write_table(
+                pyarrow.table({"vector": pyarrow.FixedSizeListArray.from_arrays(values, signals.shape[1])})
+            )
 
 
-def calls_of(file, folder, signals, threads):
-    """Return the calls that are timed, by name."""
+def building(options, folder):
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+    from topsign.signals import open_files
+
+    rng, file, output = np.random.default_rng(0), Path(folder, "signals.parquet"), Path(folder, "built.topsign")
+    scales = (np.arange(1, 385) ** -0.35).astype(np.float32)
+    signals = rng.standard_normal((options.signals, 384), dtype=np.float32) * scales
+    write_parquet(file, signals)
     (found,) = open_files(file)
-    recipe = ts.TrellisIndex(n_features=FEATURES, n_bytes=N_BYTES, random_state=0).fit(found.rows()).recipe
-    output = Path(folder, "built.topsign")
-
-    def learn():
-        ts.TrellisIndex(n_features=FEATURES, n_bytes=N_BYTES, random_state=0).fit(found.rows())
+    recipe = index_of("trellis", 384, 24).fit(signals[:20_000]).recipe
 
     def read():
         rows = found.rows()
-        for start in range(0, len(rows), CHUNK_ROWS):
-            np.array(rows[start : start + CHUNK_ROWS])
-
-    def project():
-        for block in float_blocks(signals, recipe.encoded_signals, n_threads=threads):
-            recipe.cells.coordinates(block, threads)
-
-    blocks = list(float_blocks(signals, recipe.encoded_signals, n_threads=threads))
-    coordinates = [recipe.cells.coordinates(block, threads) for block in blocks]
-
-    def code():
-        for some in coordinates:
-            kernels.active().trellis_encode(some, n_threads=threads)
+        for start in range(0, len(rows), 2**14):
+            np.array(rows[start : start + 2**14])
 
     def build():
         shutil.rmtree(output, ignore_errors=True)
-        options = ["--family", "trellis", "--bytes", str(N_BYTES), "--seed", "0", "--threads", str(threads)]
-        shown = CliRunner().invoke(app, ["build", str(file), "-o", str(output), *options])
+        given = ["--family", "trellis", "--bytes", "24", "--seed", "0", "--threads", str(options.threads)]
+        shown = CliRunner().invoke(app, ["build", str(file), "-o", str(output), *given])
         if shown.exit_code:
             raise RuntimeError(shown.output)
 
-    return {"read": read, "project": project, "code": code, "learn": learn, "build": build}
+    calls = {
+        "read": read,
+        "learn the recipe": lambda: index_of("trellis", 384, 24).fit(found.rows()),
+        "project and encode": lambda: encode(recipe, signals),
+        "topsign build, all of it": build,
+    }
+    times = interleaved(list(calls.values()), max(2, options.repeats // 3))
+    rows = [[name, spread(times[:, i]), spread(1e6 * times[:, i] / len(signals))] for i, name in enumerate(calls)]
+    title = f"topsign build of {len(signals):,} signals of 384 features, {options.threads} thread(s)"
+    return table(title, ["stage", "seconds", "us per signal"], rows)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--signals", type=int, default=1_000_000)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", help="where the file and the index are written; default: the temporary folder")
-    parser.add_argument("--json", help="write the numbers into this file")
-    options = parser.parse_args()
+    options = arguments(__doc__, features=(8192, 1024), signals=(200_000, 20_000), repeats=(7, 2), folder=None)
+    shown, headline = encoding(options)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        signals, file = make_signals(options.signals), Path(folder, "signals.parquet")
-        write_parquet(file, signals)
-        calls = calls_of(file, folder, signals, options.threads)
-        times = dict(zip(calls, interleaved(list(calls.values()), options.repeats).T, strict=True))
-    rows = {name: spread(seconds) for name, seconds in times.items()}
-    least = {name: row["least"] for name, row in rows.items()}
-    slowest = max(STAGES, key=least.__getitem__)
-    ratio = (least["build"] - least["learn"]) / least[slowest]
-    for name, row in rows.items():
-        print(f"{name:8} {row['least']:8.3f} s, median {row['median']:8.3f} s")
-    per_second = options.signals / (least["build"] - least["learn"])
-    print(f"build without learning: {ratio:.2f} times {slowest}, {per_second:,.0f} signals per second")
-    if options.json:
-        measured = {"seconds": rows, "slowest": slowest, "ratio": ratio, "signals_per_second": per_second}
-        save(options.json, options, measured)
+        save(options, [shown, building(options, folder)], headline)
 
 
 if __name__ == "__main__":

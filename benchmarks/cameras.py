@@ -1,175 +1,233 @@
-"""Camera identification from real residuals: adaptive codes, other codes of equal bytes, uncompressed correlation.
+"""Cameras: detection by photographs enrolled and bytes per fingerprint, and seconds of reading and identifying.
 
-    python benchmarks/cameras.py residuals.npz [--kept 32 128 512 2048 8192] [--seeds 10] [--json FILE]
-
-Residuals as ``examples/camera_fingerprints.py`` reads them. Half of each camera's photographs make its fingerprint, the
-others are compared with all fingerprints; then the halves change places. Sign codes of equal computation have as many
-bits as an adaptive code keeps; of equal information, n_bits + log2 C(n_pool, n_bits); of equal bytes, those of the
-compact layout. Trellis codes, digests and binarised fingerprints (``shared/fingerprint_codes.py``) have equal bytes as
-well. No code keeps a norm or a scale. Top-1 is the fraction of photographs whose own camera scores highest, AUC the
-probability that a match scores above an impostor, and d' the distance between the mean scores of matches and impostors
-in standard deviations. The table has means over seeds of the projection and both halves, and the spread over seeds.
+Sensors and scenes are simulated (``shared/sensors.py``); residuals and fingerprints are those of ``topsign.cameras``.
+Detection is the share of matches above the threshold of a normal law of the impostor scores at 1e-6. Comparisons of
+photographs that show the same scene are left out, as in ``topsign.cameras``. Peers of equal bytes: digests, the largest
+pixels with 8 bits each and their places (Goljan, Fridrich and Filler 2010), and binarised fingerprints, signs of a
+random part of the pixels (Bayram, Sencar and Memon 2012). ``--residuals`` is a file of residuals of real photographs,
+arrays ``residuals`` (int8), ``scale`` and ``camera``: the first half of each camera's are enrolled.
 """
 
-import argparse
-import sys
+import os
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from shared.fingerprint_codes import code_scores, correlations
-from shared.results import save
+from scipy.special import gammaln
+from scipy.stats import norm
+from search import random_blocks
+from shared.families import FAMILIES, scores_of, untrained
+from shared.results import arguments, interleaved, save, seconds, spread, table
+from shared.sensors import decoded, pattern_of, photograph
 
-import topsign as ts
+from topsign import cameras
+from topsign.cameras.pce import CUSTOMARY
+from topsign.cameras.reading import read_residual, read_residuals
+from topsign.cameras.scene import same_scene, scene_signature
+from topsign.kernels import CodeRange, active
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-from camera_fingerprints import by_camera, fingerprints, load
-
-OTHERS = {"trellis": "trellis codes", "digest": "digests", "binarised": "binarised fingerprints"}
-
-
-def quality(scores, truth):
-    """Top-1, AUC and d' of scores (n_photographs, n_cameras)."""
-    own = truth[:, np.newaxis] == np.arange(scores.shape[1])
-    genuine, impostor = scores[own], scores[~own]
-    above = genuine[:, np.newaxis] - impostor
-    pooled = np.sqrt((genuine.var(ddof=1) + impostor.var(ddof=1)) / 2)
-    return np.mean(scores.argmax(axis=1) == truth), np.mean((above > 0) + (above == 0) / 2), np.mean(above) / pooled
+LEVEL = 1e-6
 
 
-def halves(cameras):
-    """Yield both ways to enrol one half of each camera's photographs."""
-    place = np.array([np.count_nonzero(cameras[:i] == camera) for i, camera in enumerate(cameras)])
-    first = place < np.array([np.count_nonzero(cameras == camera) for camera in cameras]) / 2
-    return first, ~first
+def take(seed, pattern):
+    """Residual and scene signature of a photograph, drawn until one has enough usable pixels."""
+    rng = np.random.default_rng(seed)
+    while True:
+        pixels = decoded(photograph(rng, pattern).content)
+        try:
+            return cameras.extract_residual(pixels), scene_signature(pixels)
+        except ValueError:
+            continue
 
 
-def methods(kept, n_features):
-    """Name, index and bytes of a camera, for one number of projections kept."""
-    information = ts.theory.storage_bits(n_bits=kept, n_pool=n_features)
-    adaptive = ts.AdaptiveIndex(n_features=n_features, n_bits=kept, norms=False, random_state=0)
-    compact = adaptive.recipe.layout.code_bytes
-    yield (
-        "adaptive",
-        lambda seed: ts.AdaptiveIndex(n_features=n_features, n_bits=kept, norms=False, random_state=seed),
-        {
-            "bits": information,
-            "bytes": compact,
-        },
+def one_sensor(task):
+    """Fingerprints of a sensor by photographs enrolled, their signatures, and its queries with theirs."""
+    sensor, size, strength, enrolled, n_queries = task
+    pattern, sums, found, signatures = pattern_of(sensor, size, strength), None, {}, []
+    for number in range(max(enrolled, default=0)):
+        residual, signature = take([2, sensor, number], pattern)
+        signatures.append(signature)
+        one = cameras.FingerprintSums.of([residual], size=size)
+        sums = one if sums is None else sums + one
+        if number + 1 in enrolled:
+            found[number + 1] = sums.fingerprint().astype(np.float32)
+    asked = [take([3, sensor, number], pattern) for number in range(n_queries)]
+    return (
+        found,
+        signatures,
+        [
+            (one.noise * one.intensity, one.noise * (one.intensity > 0), one.intensity, signature)
+            for one, signature in asked
+        ],
     )
-    for name, n_bits in [
-        ("sign codes, equal computation", kept),
-        ("sign codes, equal information", round(information)),
-        ("sign codes, equal bytes", 8 * compact),
-    ]:
-
-        def make(seed, n_bits=n_bits):
-            return ts.SignIndex(n_features=n_features, n_pool=n_bits, norms=False, random_state=seed)
-
-        yield name, make, {"bits": n_bits, "bytes": -(-n_bits // 8)}
 
 
-def measure(make, residuals, cameras, seeds):
-    """Quality by scoring: (n_seeds, 3), means over both halves."""
-    n_cameras = len(np.unique(cameras))
-    found = {"real query": [], "Hamming": []}
-    for seed in range(seeds):
-        both = {scoring: [] for scoring in found}
-        for enrolled in halves(cameras):
-            index = make(seed)
-            index.add(fingerprints(residuals[enrolled], cameras[enrolled]))
-            real = index.search(residuals[~enrolled], k=n_cameras)
-            binary = index.search(residuals[~enrolled], k=n_cameras, scoring="hamming")
-            both["real query"].append(quality(by_camera(real, real.scores), cameras[~enrolled]))
-            both["Hamming"].append(quality(by_camera(binary, -binary.distances), cameras[~enrolled]))
-        for scoring, values in both.items():
-            found[scoring].append(np.mean(values, axis=0))
-    return {scoring: np.array(values) for scoring, values in found.items()}
+def unit(rows):
+    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
 
 
-def measure_codes(method, n_bytes, residuals, cameras, seeds):
-    """Quality of a method of ``shared/fingerprint_codes.py``: (n_seeds, 3), means over both halves."""
-    found = []
-    for seed in range(seeds):
-        both = []
-        for enrolled in halves(cameras):
-            known = fingerprints(residuals[enrolled], cameras[enrolled])
-            both.append(quality(code_scores(method, n_bytes, known, residuals[~enrolled], seed), cameras[~enrolled]))
-        found.append(np.mean(both, axis=0))
-    return np.array(found)
+def digest(n_bytes, fingerprints, queries):
+    n, counts = fingerprints.shape[1], np.arange(1, 8 * n_bytes // 9)
+    bits = 8 * counts + (gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)) / np.log(2)
+    k = int(counts[bits <= 8 * n_bytes].max())
+    scores = np.empty((len(queries), len(fingerprints)))
+    for at, one in enumerate(fingerprints):
+        chosen = np.argpartition(-np.abs(one), k)[:k]
+        scores[:, at] = unit(queries[:, chosen]) @ (one[chosen] / np.linalg.norm(one[chosen]))
+    return scores
 
 
-def row(method, scoring, kept, values, sizes):
-    means, spreads = values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(3)
-    names = ("top1", "auc", "d_prime")
-    result = {"method": method, "scoring": scoring, "kept": kept, **sizes}
-    result |= {name: {"mean": m, "spread": s} for name, m, s in zip(names, means, spreads, strict=True)}
-    print(
-        f"{method:32s} {scoring:10s} {kept or '':>6} {sizes['bytes']:8} B  top-1 {means[0]:.4f}  AUC {means[1]:.5f}  "
-        f"d' {means[2]:.2f} (+-{spreads[2]:.2f})"
+def binarised(n_bytes, fingerprints, queries):
+    chosen = np.random.default_rng(0).permutation(fingerprints.shape[1])[: 8 * n_bytes]
+    return unit(queries[:, chosen]) @ np.sign(fingerprints[:, chosen]).T / np.sqrt(len(chosen))
+
+
+def methods(n_bytes, fingerprints, queries):
+    """Yield the name and the scores of each code of this size; trellis codes only if they can be made."""
+    for family in reversed(FAMILIES):
+        try:
+            recipe = untrained(family, fingerprints.shape[1], n_bytes)
+        except ValueError as error:
+            print(f"{family}, {n_bytes} bytes: {error}")
+            continue
+        yield family, scores_of(recipe, fingerprints, queries)
+    yield "digest", digest(n_bytes, fingerprints, queries)
+    yield "binarised", binarised(n_bytes, fingerprints, queries)
+
+
+def detection(matches, impostors):
+    """Share detected at the level of a normal law of impostors, and d'."""
+    threshold = impostors.mean() + norm.isf(LEVEL) * impostors.std()
+    deviation = np.sqrt((matches.var() + impostors.var()) / 2)
+    return float((matches >= threshold).mean()), float((matches.mean() - impostors.mean()) / deviation)
+
+
+def simulated(options):
+    tasks = [(one, options.size, options.strength, options.enrolled, options.queries) for one in range(options.sensors)]
+    tasks += [(1000 + one, options.size, options.strength, [], 1) for one in range(options.impostors)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        made = [*pool.map(one_sensor, tasks, chunksize=1)]
+    asked = [query for one in made for query in one[2]]
+    queries = np.stack([query[0].ravel() for query in asked]).astype(np.float32)
+    sensors = np.array([task[0] for task, one in zip(tasks, made, strict=True) for _ in one[2]])
+    own, rows = sensors[:, np.newaxis] == np.arange(options.sensors), []
+    for enrolled in options.enrolled:
+        shown = [one[1][:enrolled] for one in made[: options.sensors]]
+        same = np.array([[any(same_scene(query[3], other) for other in one) for one in shown] for query in asked])
+        matches, impostors = own & ~same, ~own & ~same
+        whole = np.stack([one[0][enrolled].ravel() for one in made[: options.sensors]])
+        size = 4 * options.size**2
+
+        def add(name, n_bytes, scores, matches=matches, impostors=impostors, enrolled=enrolled):
+            rows.append([name, enrolled, n_bytes, *detection(scores[matches], scores[impostors])])
+            print(rows[-1], flush=True)
+
+        add("uncompressed", size, unit(queries) @ unit(whole).T)
+        for n_bytes in options.bytes:
+            for name, scores in methods(n_bytes, whole, queries):
+                add(name, n_bytes, scores)
+        part = min(options.pce, len(asked))
+        pce = np.array(
+            [
+                [
+                    cameras.peak_to_correlation_energy(query[1], query[2] * one[0][enrolled])
+                    for one in made[: options.sensors]
+                ]
+                for query in asked[:part]
+            ]
+        )
+        rows.append(["PCE above 60", enrolled, size, float((pce[matches[:part]] >= CUSTOMARY).mean()), None])
+    columns = ["code", "photographs enrolled", "bytes", "detected", "d'"]
+    note = f"""{options.sensors} sensors of {options.size} x {options.size} pixels, {options.queries} photographs to
+    identify of each, and {options.impostors} of other sensors. Detected at a false-alarm rate of {LEVEL:g} per
+    comparison; PCE at its customary threshold, on the first {options.pce} photographs."""
+    shown = [row for row in rows if row[:3] == ["grouped", options.enrolled[-1], options.bytes[-1]]]
+    whole = next(row for row in rows if row[:2] == ["uncompressed", options.enrolled[-1]])
+    task = f"""Identify simulated cameras by fingerprints of {options.bytes[-1]:,} bytes, with
+    {options.enrolled[-1]} photographs enrolled and a false-alarm rate of {LEVEL:g}"""
+    words = f"""grouped codes find {shown[0][3]:.0%} of the photographs, uncompressed fingerprints of {whole[2]:,} bytes
+    {whole[3]:.0%}"""
+    return table("Simulated cameras: detection by bytes per fingerprint", columns, rows, note), [[task, words]]
+
+
+def speed(options):
+    """Seconds to read photographs, to enroll them and to identify one."""
+    rng, pattern, rows = np.random.default_rng(0), pattern_of(0, options.size, [0.02, 0.02]), []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.jpg" for number in range(options.photographs)]
+        for path in paths:
+            path.write_bytes(photograph(rng, pattern).content)
+        times = interleaved(
+            [lambda: [*read_residuals(paths, size=options.size, n_threads=options.threads)]], options.repeats
+        )
+        rows.append(["read a photograph: decoding, residual, signature", spread(times[:, 0] / len(paths))])
+        database = cameras.CameraDatabase(Path(folder) / "sensors.topsign", size=options.size)
+        took = seconds(lambda: cameras.enroll(database, "one", paths, n_threads=options.threads))
+        rows.append(["enroll a photograph", took / len(paths)])
+        query = read_residual(paths[0], size=options.size).residual.query
+        n_features = options.size**2
+        recipe = untrained("grouped", n_features, n_features // 64)
+        codes = random_blocks(recipe, rng, options.fingerprints)
+
+        def search():
+            prepared = recipe.prepare(query[np.newaxis], n_threads=options.threads)
+            return active().rank(prepared.scorer, [CodeRange(codes)], prepared.rounded, 5, n_threads=options.threads)
+
+        times = interleaved([search], options.repeats)
+        rows.append(
+            [f"compare with {options.fingerprints:,} grouped codes of {recipe.code_bytes:,} bytes", spread(times[:, 0])]
+        )
+    return table(
+        f"Seconds of photographs of {options.size} x {options.size} pixels",
+        ["call", "seconds"],
+        rows,
+        f"{options.threads} thread(s).",
     )
-    return result
 
 
-def identify(residuals, cameras, kept):
-    """Return scores of the second halves of the photographs, and p-values of their best cameras by both nulls."""
-    enrolled, _ = halves(cameras)
-    n_cameras, truth = len(np.unique(cameras)), cameras[~enrolled]
-    index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=kept, norms=False, random_state=7)
-    index.add(fingerprints(residuals[enrolled], cameras[enrolled]))
-    known, questioned = (index.search(residuals[part], k=n_cameras) for part in (enrolled, ~enrolled))
-    others = cameras[enrolled, np.newaxis] != np.arange(n_cameras)
-    null = ts.theory.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
-    scores, own = by_camera(questioned, questioned.scores), truth[:, np.newaxis] == np.arange(n_cameras)
-    corrected = {
-        name: ts.theory.correct_pvalues(p_values, n_entries=scores.size).max()
-        for name, p_values in [
-            ("theoretical", questioned.p_values[:, 0]),
-            ("empirical", null.pvalue(questioned.scores[:, 0])),
-        ]
-    }
-    theoretical = by_camera(questioned, questioned.p_values)[~own]
-    return {
-        "kept": kept,
-        "right": int(np.count_nonzero(questioned.ids[:, 0] == truth)),
-        "photographs": len(truth),
-        "genuine": scores[own].tolist(),
-        "impostor": scores[~own].tolist(),
-        "null": np.asarray(null.impostors).tolist(),
-        "largest_p_value": {name: float(value) for name, value in corrected.items()},
-        "impostors_below_0.01": {
-            "theoretical": float(np.mean(theoretical <= 0.01)),
-            "empirical": float(np.mean(null.pvalue(scores[~own]) <= 0.01)),
-        },
-    }
+def real(options):
+    """Residuals of photographs of real cameras."""
+    with np.load(options.residuals) as stored:
+        residuals, camera = stored["residuals"].astype(np.float32) * stored["scale"], stored["camera"]
+    names, first = np.unique(camera), np.zeros(len(camera), bool)
+    for name in names:
+        first[np.flatnonzero(camera == name)[: np.count_nonzero(camera == name) // 2]] = True
+    prints = np.stack([residuals[first & (camera == name)].mean(axis=0) for name in names])
+    queries, own, rows = residuals[~first], camera[~first][:, np.newaxis] == names, []
+
+    def add(name, n_bytes, scores):
+        top = float(np.mean(names[scores.argmax(axis=1)] == camera[~first]))
+        rows.append([name, n_bytes, detection(scores[own], scores[~own])[1], top])
+
+    add("uncompressed", 4 * residuals.shape[1], unit(queries) @ unit(prints).T)
+    for n_bytes in options.bytes:
+        for name, scores in methods(n_bytes, prints, queries):
+            add(name, n_bytes, scores)
+    note = f"{len(names)} cameras, {len(queries):,} photographs to identify, {residuals.shape[1]:,} pixels."
+    return table("Real cameras", ["code", "bytes", "d'", "identified"], rows, note)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("residuals", help=".npz file")
-    parser.add_argument("--kept", type=int, nargs="+", default=[32, 128, 512, 2048, 8192])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", help="write the numbers into this file")
-    options = parser.parse_args()
-    residuals, cameras, names = load(options.residuals)
-    n_photographs, n_features = residuals.shape
-    print(f"{n_photographs} photographs of {len(names)} cameras, {n_features} features, {options.seeds} seeds")
-    exact = []
-    for enrolled in halves(cameras):
-        enrolment = fingerprints(residuals[enrolled], cameras[enrolled])
-        exact.append(quality(correlations(enrolment, residuals[~enrolled]), cameras[~enrolled]))
-    whole = {"bits": 32 * n_features, "bytes": 4 * n_features}
-    rows = [row("uncompressed", "real query", None, np.mean(exact, axis=0, keepdims=True), whole)]
-    for kept in options.kept:
-        for method, make, sizes in methods(kept, n_features):
-            for scoring, values in measure(make, residuals, cameras, options.seeds).items():
-                rows.append(row(method, scoring, kept, values, sizes))
-        for method, words in OTHERS.items():  # of the bytes of the last
-            found = measure_codes(method, sizes["bytes"], residuals, cameras, options.seeds)
-            rows.append(row(f"{words}, equal bytes", "real query", kept, found, sizes))
-    if options.json:
-        shape = {"cameras": list(names), "n_photographs": n_photographs, "n_features": n_features}
-        scores = identify(residuals, cameras, 2048 if 2048 in options.kept else options.kept[-1])
-        save(options.json, options, shape | {"rows": rows, "identification": scores})
+    options = arguments(
+        __doc__,
+        sensors=(20, 3),
+        size=(384, 128),
+        strength=[0.01, 0.03],
+        enrolled=([1, 5, 20], [1, 2]),
+        bytes=([512, 1024, 2048, 4096, 8192], [256, 512]),
+        queries=(4, 2),
+        impostors=(120, 6),
+        pce=(40, 2),
+        photographs=(8, 2),
+        fingerprints=(10_000, 200),
+        repeats=(3, 2),
+        residuals=None,
+    )
+    shown, headline = simulated(options)
+    save(options, [shown], headline)
+    tables = [shown, speed(options)] + ([real(options)] if options.residuals else [])
+    save(options, tables, headline)
 
 
 if __name__ == "__main__":

@@ -1,190 +1,267 @@
-"""Encoding and searching on a local Dask cluster compared with one process, and the cost of a segment.
+"""A local Dask cluster compared with one process: encoding, searching, filters, pairs, segments, and plans.
 
-    python benchmarks/cluster.py [--entries 1000000] [--signals 20000] [--workers 1 2 4] [--queries 256] [--repeats 5]
-                                 [--json FILE]
-
-Every worker is a process with one thread; the process compared with has as many threads as there are workers. Searches
-are interleaved within a repeat. Entries to search are 20,000 encoded signals, repeated with random signs; a scan takes
-the same time as over distinct entries.
+Every worker is a process with one thread; the process compared with has as many threads as there are workers. Calls are
+interleaved within a repeat. Entries are grouped codes of 8,192 features in 448 bytes, random codes in the index that is
+searched. Searches for a recall use trellis codes of 24 bytes of clustered signals. The constants of the cost model of
+``plan_cluster`` are fitted to them (``shared/search_costs.py``); ``--costs FILE`` writes them for ``topsign plan
+--costs``. The visited fraction is not among them, because it depends on the signals.
 """
 
-import argparse
-import os
+import json
 import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from shared.results import save, spread
+from search import filled
+from shared.results import ROOT, arguments, interleaved, ratio, save, seconds, spread, table
+from shared.search_costs import fit, predicted
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 import topsign as ts
 from topsign.encoding import encode
-from topsign.store.segments import make_segments
+from topsign.families import unit_queries
+from topsign.kernels import RegionRule
 
-N_FEATURES, N_BITS = 8192, 512
-
-
-def fill(index, n_entries, rng):
-    """Entries with random signs at the locations of real ones."""
-    made = encode(index.recipe, rng.standard_normal((min(n_entries, 20_000), N_FEATURES), np.float32))
-    for start in range(0, n_entries, len(made.codes)):
-        n_rows = min(len(made.codes), n_entries - start)
-        data = made.codes[:n_rows].copy()
-        data[:, : N_BITS // 8] = rng.integers(0, 256, (len(data), N_BITS // 8), np.uint8)
-        ids = np.arange(start, start + len(data))
-        with index.store.change() as change:
-            columns = {name: column[:n_rows].copy() for name, column in made.columns.items()}
-            change.add(make_segments(ids, data, columns))
-            change.next_id = start + n_rows
+WORKER_MEMORY = "8GB"  # well above the codes of one worker; Dask pauses workers at 80% of it
 
 
-def seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def encoding(options, folder, clusters):
+    """Signals per second by the number of workers, and of one thread of this process."""
+    source, n = folder / "signals.npy", options.signals
+    np.save(source, np.random.default_rng(0).standard_normal((n, options.features), np.float32))
+    signals, size = np.load(source, mmap_mode="r"), -(-n // max(8, 2 * max(options.workers)))
+    index = ts.GroupedIndex(n_features=options.features, n_bytes=options.bytes, random_state=7)
+
+    def on(client):
+        ts.distributed.encode(source, folder / "encoded", index, client=client, segment_entries=size)
+        shutil.rmtree(folder / "encoded")
+
+    calls = [
+        partial(encode, index.recipe, signals, n_threads=1),
+        *(partial(on, client) for client in clusters.values()),
+    ]
+    rates = n / interleaved(calls, options.repeats)
+    rows = [["one process, one thread", spread(rates[:, 0]), None]]
+    for i, workers in enumerate(clusters, 1):
+        rows.append([f"{workers} workers", spread(rates[:, i]), ratio(rates[:, i], workers * rates[:, 0])])
+    return table(f"Encoding {n:,} signals", ["where", "signals per second", "of a thread each"], rows)
 
 
-def encoding(options, folder, rng, clusters):
-    """Signals per second, by the number of workers; 0 stands for this process, with one thread."""
-    source = folder / "signals.npy"
-    np.save(source, rng.standard_normal((options.signals, N_FEATURES), np.float32))
-    encoder = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
-    rates = {n: [] for n in (0, *options.workers)}
-    segments = max(8, 2 * max(options.workers))
-    for _ in range(options.repeats):
-        signals = np.load(source, mmap_mode="r")
-        rates[0].append(options.signals / seconds(lambda: encode(encoder.recipe, signals, n_threads=1)))  # noqa: B023
-        for n, client in clusters.items():
-            out = folder / "encoded"
-            size = -(-options.signals // segments)
-            took = seconds(lambda: ts.distributed.encode(source, out, encoder, client=client, segment_entries=size))  # noqa: B023
-            rates[n].append(options.signals / took)
-            shutil.rmtree(out)
-    return rates
-
-
-def searching(options, folder, rng, clusters):
-    """Seconds of a search, by scoring and the number of workers (or threads of one process)."""
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
-    fill(index, options.entries, rng)
-    out = folder / "codes"
-    index.save(out)
-    queries = rng.standard_normal((options.queries, N_FEATURES), np.float32)
-    opened, loading = {}, {}
-    times = {}
-    for n, client in clusters.items():
+def searching(options, folder, clusters):
+    rng, rows = np.random.default_rng(1), []
+    index = filled("grouped", options.entries, options.features, options.bytes, rng)
+    index.save(folder / "codes")
+    queries = rng.standard_normal((options.queries, options.features), np.float32)
+    for workers, client in clusters.items():
         start = time.perf_counter()
-        opened[n] = ts.distributed.open(out, client=client)
-        loading[n] = time.perf_counter() - start
-        for scoring in ("hamming", "asymmetric"):
-            contestants = {
-                "one process": lambda n=n, scoring=scoring: index.search(queries, scoring=scoring, n_threads=n),
-                "cluster": lambda n=n, scoring=scoring: opened[n].search(queries, scoring=scoring),
-            }
-            found = [search() for search in contestants.values()]  # also makes the tables
-            assert all(np.array_equal(getattr(found[0], x), getattr(found[1], x)) for x in ("ids", "scores"))
-            for _ in range(options.repeats if scoring == "hamming" else -(-options.repeats // 2)):  # slower, steadier
-                for name, search in contestants.items():
-                    times.setdefault((scoring, n, name), []).append(seconds(search))
-        opened.pop(n).close()
-    return times, loading
+        with ts.distributed.open(folder / "codes", client=client) as opened:
+            loading = time.perf_counter() - start
+            for some in (queries[:1], queries):
+                calls = [partial(opened.search, some), partial(index.search, some, n_threads=workers)]
+                found = [call() for call in calls]
+                assert all(np.array_equal(getattr(found[0], x), getattr(found[1], x)) for x in ("ids", "scores"))
+                times = 1e3 * interleaved(calls, options.repeats)
+                rows.append(
+                    [
+                        workers,
+                        len(some),
+                        loading,
+                        spread(times[:, 0]),
+                        spread(times[:, 1]),
+                        ratio(times[:, 0], times[:, 1]),
+                    ]
+                )
+    columns = ["workers", "queries", "open (s)", "cluster (ms)", "one process (ms)", "ratio"]
+    return table(f"Searching {options.entries:,} entries of {options.bytes} bytes", columns, rows, "Answers are equal.")
 
 
-def segment_cost(options, folder, client):
-    """Seconds of encoding, opening and searching tiny segments, per segment: the slope between few and many."""
-    rng = np.random.default_rng(1)
-    np.save(folder / "tiny.npy", rng.standard_normal((options.segments * 10, 64), np.float32))
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
-    took = []
+def filters_and_pairs(options, folder, workers, client):
+    rng, rows = np.random.default_rng(2), []
+    memory = ts.GroupedIndex(n_features=64, n_bytes=8, random_state=7)
+    years = rng.integers(0, 100, options.entries)
+    notes = [{"year": int(year)} for year in years]
+    memory.add(rng.standard_normal((options.entries, 64), dtype=np.float32), metadata=notes)
+    memory.save(folder / "filtered")
+    query = rng.standard_normal((1, 64), dtype=np.float32)
+    paired = ts.GroupedIndex(n_features=1024, n_bytes=64, random_state=7)
+    paired.add(rng.standard_normal((options.paired, 1024), dtype=np.float32))
+    paired.save(folder / "paired")
+    with ts.distributed.open(folder / "filtered", client=client) as opened:
+        calls = [
+            lambda: opened.search(query, where="year == 3"),
+            lambda: memory.search(query, where="year == 3", n_threads=workers),
+        ]
+        assert np.array_equal(calls[0]().ids, calls[1]().ids)
+        times = 1e3 * interleaved(calls, options.repeats)
+        rows.append([f"search with a filter that 1% of {options.entries:,} pass", *both(times)])
+    with ts.distributed.open(folder / "paired", client=client) as opened:
+        calls = [lambda: opened.pairs(false_alarm=0.01), lambda: paired.pairs(false_alarm=0.01, n_threads=workers)]
+        assert calls[0]().to_dict() == calls[1]().to_dict()
+        rows.append([f"pairs of {options.paired:,}", *both(1e3 * interleaved(calls, max(2, options.repeats // 3)))])
+    rows += segments(options, folder, client)
+    return table(
+        f"Filters, pairs and segments, {workers} workers", ["call", "cluster (ms)", "one process (ms)", "ratio"], rows
+    )
+
+
+def both(times):
+    return spread(times[:, 0]), spread(times[:, 1]), ratio(times[:, 0], times[:, 1])
+
+
+def segments(options, folder, client):
+    """Milliseconds per tiny segment: the slope between few and many."""
+    np.save(folder / "tiny.npy", np.random.default_rng(1).standard_normal((10 * options.segments, 64), np.float32))
+    index, took = ts.GroupedIndex(n_features=64, n_bytes=4, random_state=7), []
     for entries in (10, 100):
         out = folder / f"tiny{entries}"
-        encode = seconds(
-            lambda: ts.distributed.encode(folder / "tiny.npy", out, index, client=client, segment_entries=entries)  # noqa: B023
+        encoded = seconds(
+            partial(ts.distributed.encode, folder / "tiny.npy", out, index, client=client, segment_entries=entries)
         )
         start = time.perf_counter()
-        opened = ts.distributed.open(out, client=client)
-        load = time.perf_counter() - start
-        query = np.ones((1, 64))
-        search = np.median([seconds(lambda: opened.search(query)) for _ in range(10)])  # noqa: B023
-        opened.close()
-        took.append((encode, load, search))
-    return (np.array(took[0]) - took[1]) / (options.segments * 0.9), took[1][2]
+        with ts.distributed.open(out, client=client) as opened:
+            loaded = time.perf_counter() - start
+            searched = np.median([seconds(partial(opened.search, np.ones((1, 64)))) for _ in range(10)])
+        took.append((encoded, loaded, searched))
+    slopes = 1e3 * (np.array(took[0]) - took[1]) / (options.segments * 0.9)
+    names = ("encode", "open", "search")
+    rows = [[f"{name}, each segment", float(slope), None, None] for name, slope in zip(names, slopes, strict=True)]
+    return [*rows, ["search of an almost empty index", 1e3 * float(took[1][2]), None, None]]
 
 
-def report_encoding(options, rates):
-    alone = np.array(rates[0])
-    rows = []
-    for n, values in rates.items():
-        share = spread(np.array(values) / (alone * max(1, n)))
-        rows.append({"workers": n, "signals_per_second": spread(values), "of_a_thread_each": share})
-        what = f"{n} workers" if n else "one process, one thread"
-        rate = f"{np.median(values):,.0f}/s, {share['median']:.2f} of a thread each"
-        print(f"encode {options.signals:,} signals, {what}: {rate}")
+def clustered(n_entries, rng, n_features=128):
+    centres = rng.standard_normal((max(16, n_entries // 100), n_features), dtype=np.float32)
+    return centres[rng.integers(len(centres), size=n_entries)] + 0.5 * rng.standard_normal(
+        (n_entries, n_features), np.float32
+    )
+
+
+def median_seconds(call, repeats, n_parts=1):
+    return float(np.median([seconds(call) for _ in range(repeats)])) / n_parts
+
+
+def choices(index, queries, repeats):
+    """Times to choose among an eighth of the regions and among all."""
+    rows, regions = [], index._learned().regional.regions()
+    units, _ = unit_queries(index.recipe, queries, n_threads=1)
+    rule = RegionRule(np.empty(0), np.array([16]), np.array([0]), -np.inf)
+    for n_regions in (len(regions) // 8, len(regions)):
+        some = replace(regions, means=regions.means[:n_regions], scales=regions.scales[:n_regions])
+        for size in (1, len(units)):
+            call = partial(some.choose, rule, np.ones(n_regions, np.int64), units[:size], n_threads=1)
+            call()
+            rows.append({"n_regions": n_regions, "batch": size, "seconds": median_seconds(call, repeats)})
     return rows
 
 
-def report_searching(options, times):
-    rows = []
-    for scoring, n in dict.fromkeys((scoring, n) for scoring, n, _ in times):
-        cluster, alone = (np.array(times[scoring, n, name]) for name in ("cluster", "one process"))
-        ratio = spread(cluster / alone)
-        row = {"scoring": scoring, "workers": n, "seconds": spread(cluster), "one_process": spread(alone)}
-        rows.append(row | {"ratio": ratio})
-        print(
-            f"search {options.entries:,} entries, {options.queries} queries, {scoring}, {n} workers: "
-            f"{np.median(cluster):.3f} s, one process {np.median(alone):.3f} s, ratio {ratio['median']:.2f}"
+def visits(index, n_workers, n_regions, queries, repeats, probes):
+    """Times of searches by the number of regions visited."""
+    rows, given = [], {} if n_workers else {"n_threads": 1}
+    for size in (1, len(queries)):
+        for one in probes:
+            call = partial(index.search, queries[:size], 10, probes=one, **given)
+            visited = float(call().visited.mean())
+            row = {"workers": n_workers, "probes": one, "batch": size, "n_entries": len(index), "n_regions": n_regions}
+            rows.append(row | {"visited": visited, "seconds": median_seconds(call, repeats)})
+    return rows
+
+
+def recall(options, folder, workers, client):
+    """Searches for a recall, and the constants of the cost model; rows that are not fitted test it."""
+    rng = np.random.default_rng(3)
+    signals = clustered(options.recalled, rng)
+    index = ts.TrellisIndex(n_features=signals.shape[1], n_bytes=24, random_state=7)
+    index.fit(signals[:20_000])
+    index.add(signals)
+    index.learn_regions("auto" if options.recalled >= 20_000 else 64)
+    index.save(folder / "regions")
+    n_regions, queries = index.regions.n_regions, clustered(256, rng)
+    local = visits(index, 0, n_regions, queries, options.repeats, (1, 4, 16, min(64, n_regions)))
+    with ts.distributed.open(folder / "regions", client=client) as opened:
+        remote = visits(opened, workers, n_regions, queries, options.repeats, (1, 16))
+        asked, expected = (one.search(queries, 10, recall=0.95) for one in (opened, index))
+        assert np.array_equal(asked.ids, expected.ids)
+        took = [
+            [
+                1e3 * median_seconds(partial(one.search, queries[:n], 10, recall=0.95), options.repeats)
+                for one in (opened, index)
+            ]
+            for n in (1, 256)
+        ]
+    pairs = [row for row in local + remote if row["probes"] == 1]
+    costs = fit(choices(index, queries, options.repeats), local, pairs)
+    model, rows = ts.theory.SearchCosts(**costs), []
+    for row in local + remote:
+        expected = predicted(model, row)
+        rows.append(
+            [
+                row["workers"],
+                row["probes"],
+                row["batch"],
+                row["visited"],
+                1e3 * row["seconds"],
+                1e3 * expected,
+                row["seconds"] / expected,
+            ]
         )
-    return rows
-
-
-def report_segments(options, cost, fixed):
-    for name, value in zip(("encode", "open", "search"), cost, strict=True):
-        print(f"{name}: {1e3 * value:.2f} ms per segment, {options.workers[-1]} workers")
-    print(f"a search of an almost empty index: {1e3 * fixed:.1f} ms")
-    names = ("encode_seconds", "open_seconds", "search_seconds")
-    segment = {name: float(value) for name, value in zip(names, cost, strict=True)}
-    return {"workers": options.workers[-1], "a_segment": segment, "least_search_seconds": float(fixed)}
+    columns = [
+        "workers (0: one process)",
+        "regions visited",
+        "queries",
+        "visited",
+        "ms",
+        "model (ms)",
+        "measured / model",
+    ]
+    note = f"""{options.recalled:,} entries, {n_regions:,} regions, trellis codes of 24 bytes. A recall of .95 takes
+    {took[0][0]:.1f} ms ({took[0][1]:.1f} in one process) for one query, and {took[1][0]:.0f} ms ({took[1][1]:.0f}) for
+    256."""
+    shown = table("Visits on a cluster, and the cost model", columns, rows, note)
+    constants = table(
+        "Constants of the cost model", ["name", "seconds"], [[name, value] for name, value in costs.items()]
+    )
+    return [shown, constants], costs
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entries", type=int, default=1_000_000)
-    parser.add_argument("--signals", type=int, default=20_000)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--queries", type=int, default=256)
-    parser.add_argument("--segments", type=int, default=400, help="tiny ones, for the cost of a segment")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", help="write the numbers into this file")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        entries=(200_000, 3_000),
+        features=(8192, 512),
+        bytes=(448, 32),
+        signals=(8_000, 300),
+        workers=([1, 2], [1]),
+        queries=(256, 16),
+        paired=(10_000, 500),
+        recalled=(200_000, 3_000),
+        segments=(100, 10),
+        repeats=(5, 2),
+        costs=None,
+    )
     from processes import Processes
 
-    rng = np.random.default_rng(0)
-    print(f"{N_BITS} of {N_FEATURES} bits; {ts.kernels.info()}; {os.cpu_count()} cores; medians of {options.repeats}")
     with tempfile.TemporaryDirectory(prefix="topsign-") as scratch:
-        folder = Path(scratch)
-        running = {n: Processes(folder, n) for n in options.workers}
+        folder = Path(scratch).resolve()
+        running = {n: Processes(folder, n, memory_limit=WORKER_MEMORY) for n in options.workers}
         try:
             for processes in running.values():
                 processes.start()
             clusters = {n: processes.client() for n, processes in running.items()}
-            measured = {"encode": report_encoding(options, encoding(options, folder, rng, clusters))}
-            times, loading = searching(options, folder, rng, clusters)
-            measured["search"] = report_searching(options, times)
-            for n, took in loading.items():
-                print(f"open {options.entries:,} entries on {n} workers: {took:.2f} s")
-            measured["open"] = [{"workers": n, "seconds": took} for n, took in loading.items()]
-            measured["segments"] = report_segments(
-                options, *segment_cost(options, folder, clusters[options.workers[-1]])
-            )
+            most = max(clusters)
+            tables = [encoding(options, folder, clusters), searching(options, folder, clusters)]
+            tables.append(filters_and_pairs(options, folder, most, clusters[most]))
+            found, costs = recall(options, folder, most, clusters[most])
+            save(options, tables + found)
         finally:
             for processes in running.values():
                 processes.stop()
-    if options.json:
-        save(options.json, options, measured)
+    if options.costs:
+        Path(options.costs).write_text(json.dumps(costs, indent=1) + "\n")
 
 
 if __name__ == "__main__":

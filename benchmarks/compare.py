@@ -1,7 +1,7 @@
 """Compare the times of a benchmark in two checkouts, run alternately.
 
     python benchmarks/compare.py OLD NEW [--rounds 5] [--json FILE] -- SCRIPT [options of the script]
-    python benchmarks/compare.py ../before . --json encode.json -- encode.py --features 1024 --pool 1024 --bits 64
+    python benchmarks/compare.py ../before . --json build.json -- build.py --features 1024
 
 OLD and NEW are folders of checkouts, each with its library built into ``src/topsign/kernels``. Each round runs both
 scripts, in alternating order. Ratios are NEW over OLD: of the least times over all rounds, and the median over rounds
@@ -17,23 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-NAMES = ("name", "batch", "bytes", "features")  # values that identify the rows of a table
 
-
-def times_of(value, label=()):
-    """Yield the label and the spread of every time in the JSON of a benchmark; ratios are left out."""
-    if isinstance(value, list):
-        for row in value:
-            yield from times_of(row, label)
-    elif isinstance(value, dict) and value.keys() == {"median", "least", "most"}:
-        yield " ".join(label), value
-    elif isinstance(value, dict):
-        own = (*label, *(str(value[name]) for name in NAMES if isinstance(value.get(name), str | int)))
-        for name, part in value.items():
-            if name.endswith("_us") and isinstance(part, float):
-                yield " ".join((*own, name)), {"median": part, "least": part}
-            elif not name.startswith("times_"):
-                yield from times_of(part, (*own, name))
+def times_of(report):
+    """Yield the label and the spread of every time in the tables of a benchmark; ratios have no median."""
+    for one in report["tables"]:
+        for row in one["rows"]:
+            about = [str(cell) for cell in row if isinstance(cell, str | int)]
+            for column, cell in zip(one["columns"], row, strict=True):
+                if isinstance(cell, dict) and "median" in cell:
+                    yield ", ".join([one["title"], *about, column]), cell
 
 
 def environment(tree):
@@ -59,7 +51,7 @@ def run(tree, variables, command, path):
     )
     if shown.returncode:
         sys.exit(f"{script} failed:\n{shown.stdout[-2000:]}{shown.stderr[-2000:]}")
-    return dict(times_of(json.loads(Path(path).read_text())["measured"]))
+    return dict(times_of(json.loads(Path(path).read_text())))
 
 
 def compared(rounds):

@@ -1,14 +1,11 @@
 """Table I at equal storage: does the adaptive head lose less than the sign and universal embeddings?
 
-    python benchmarks/equal_storage.py [--seeds 2000] [--processes 2] [--seconds S] [--json FILE]
-
 ``topsign reproduce`` measures Table I with 20 seeds of the projection, which do not decide differences of a few
 hundredths of a point. This script measures the same heads with many more, in parallel. Differences are paired: all
 methods see the same images and the same seeds. Steps of the universal embedding are chosen on every tenth image, so it
 is compared on the other images.
 """
 
-import argparse
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from shared.results import save
+from shared.results import arguments, save, table
 
 from topsign.paper.heads import (
     STORAGE,
@@ -80,23 +77,17 @@ def summarised(points):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no seeds after so many seconds")
-    parser.add_argument("--json", help="write the numbers into this file, after every 20 seeds")
-    options = parser.parse_args()
+    cores = os.cpu_count() or 1
+    options = arguments(__doc__, seeds=(2000, 4), processes=(cores, cores), seconds=float("inf"))
     parts = []
     for part in measure(options.seeds, options.processes, options.seconds):
         parts.append(part)
-        if len(parts) % 20 == 0:
+        if len(parts) % 20 == 0 or len(parts) == options.seeds:
             found = summarised(np.concatenate(parts, axis=2))
-            print(f"{len(parts)} of {options.seeds} seeds", flush=True)
-            if options.json:
-                save(options.json, options, found)
-    for row in found["rows"]:
-        more, error = row["lost_more"], row["standard_error"]
-        print(f"{row['method']:10} {row['kept']:4} of 1024: loses more by {more:+.4f} ± {error:.4f} points")
+            rows = [[row["method"], row["kept"], row["lost_more"], row["standard_error"]] for row in found["rows"]]
+            columns = ["method", "kept of 1,024", "points lost more than by adaptive codes", "standard error"]
+            shown = table("Table I at equal storage", columns, rows, f"{len(parts)} of {options.seeds} seeds.")
+            save(options, [shown], measured=found)  # topsign.paper reads ``measured``
 
 
 if __name__ == "__main__":

@@ -1,104 +1,155 @@
-"""A head of 100,000 classes: bytes, time of the top class of a batch, and agreement with the exact head.
+"""Compressed heads: bytes per class, time of the top class, and agreement with the exact head.
 
-Weights and inputs are normal vectors whose covariance has eigenvalues i**-decay in a random basis, because eigenvalues
-of real features fall as a power of their rank. Each input is the weight vector of its class plus such noise. Times are
-medians of interleaved repeats on one thread; the float32 head is a matrix product and an argmax.
+Weights and inputs are normal vectors whose covariance has eigenvalues i**-0.7 in a random basis, as features of real
+networks have falling eigenvalues. Each input is the weight vector of its class, at a correlation of 0.45, plus such
+noise. Times are medians of interleaved repeats; the float32 head is a matrix product and an argmax. ``--head`` is the
+prefix of the files of experiments/language_model, a head of a language model: perplexity and agreement of its tokens.
 """
 
-from __future__ import annotations
-
-import argparse
-import os
+import json
+import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-from shared.results import interleaved, save, spread
+from shared.results import arguments, interleaved, ratio, save, spread, table
 
 import topsign as ts
 
+CORRELATION, DECAY, BLOCK = 0.45, 0.7, 500
 
-def make_head(rng, options):
+
+def make_head(rng, n_classes, n_features, n_inputs):
     """Weights (n_classes, n_features), inputs (n_inputs, n_features) and the labels planted in them."""
-    eigenvalues = np.arange(1, options.features + 1) ** -options.decay
-    basis, _ = np.linalg.qr(rng.standard_normal((options.features, options.features)))
+    eigenvalues = np.arange(1, n_features + 1) ** -DECAY
+    basis, _ = np.linalg.qr(rng.standard_normal((n_features, n_features)))
     shape = (np.sqrt(eigenvalues / eigenvalues.sum())[:, np.newaxis] * basis.T).astype(np.float32)
-    weights = np.empty((options.classes, options.features), np.float32)
-    for start in range(0, options.classes, 10_000):  # drawing all values at once would need a second copy
+    weights = np.empty((n_classes, n_features), np.float32)
+    for start in range(0, n_classes, 10_000):  # drawing all values at once would need a second copy
         part = weights[start : start + 10_000]
         part[:] = rng.standard_normal(part.shape, dtype=np.float32) @ shape
-    labels = rng.integers(0, options.classes, options.inputs)
-    noise = rng.standard_normal((options.inputs, options.features), dtype=np.float32) @ shape
-    correlation = options.correlation
-    return weights, correlation * weights[labels] + np.float32(np.sqrt(1 - correlation**2)) * noise, labels
+    labels = rng.integers(0, n_classes, n_inputs)
+    noise = rng.standard_normal((n_inputs, n_features), dtype=np.float32) @ shape
+    return weights, CORRELATION * weights[labels] + np.float32(np.sqrt(1 - CORRELATION**2)) * noise, labels
 
 
 def exact_top(weights, inputs):
-    return (inputs @ weights.T).argmax(axis=1)
+    parts = np.array_split(inputs, -(-len(inputs) // 256))
+    return np.concatenate([(part @ weights.T).argmax(axis=1) for part in parts])
+
+
+def compressed(weights, n_bytes):
+    """Heads of all families with about as many bytes per class."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.heads.SizeWarning)
+        return {
+            family: ts.Head.from_weights(weights, family=family, random_state=7, **size)
+            for family, size in {
+                "adaptive": {"bits_per_weight": 8 * n_bytes / weights.shape[1], "n_bits": None},
+                "sign": {"n_bytes": n_bytes},
+                "grouped": {"n_bytes": n_bytes},
+                "trellis": {"n_bytes": n_bytes},
+            }.items()
+        }
+
+
+def synthetic(options):
+    n_features = 1024
+    weights, inputs, labels = make_head(np.random.default_rng(0), options.classes, n_features, options.inputs)
+    batch, exact = inputs[: options.batch], exact_top(weights, inputs)
+    heads = {f"{family}, {n} bytes": one for n in options.bytes for family, one in compressed(weights, n).items()}
+    first = f"grouped, {options.bytes[0]} bytes"
+    heads[f"{first}, shortlist of {options.shortlist}"] = heads[first].with_shortlist(options.shortlist, weights)
+    calls = [lambda: (batch @ weights.T).argmax(axis=1), *(partial(head.predict, batch) for head in heads.values())]
+    times = 1e3 * interleaved(calls, options.repeats)
+    rows = [["float32", 4 * n_features, None, spread(times[:, 0]), None, 1.0, float(np.mean(exact == labels))]]
+    for i, (name, head) in enumerate(heads.items(), 1):
+        found = head.predict(inputs)
+        quality = float(np.mean(found == exact)), float(np.mean(found == labels))
+        size = head.code_nbytes / len(weights)
+        smaller = weights.nbytes / (head.code_nbytes + head.shortlist_nbytes)
+        rows.append([name, size, smaller, spread(times[:, i]), ratio(times[:, 0], times[:, i]), *quality])
+    columns = ["head", "bytes per class", "times smaller", "ms per batch", "times as fast", "agreement", "accuracy"]
+    title = f"A head of {options.classes:,} classes and {n_features:,} features, batches of {options.batch}"
+    note = f"""{options.threads} thread(s). Agreement with the float32 head and accuracy on {options.inputs:,} inputs.
+    Sizes include the two bytes of a class's factor."""
+    shown = next(row for row in rows if row[0] == first)
+    words = f"""{shown[2]:.0f} times smaller, {shown[5]:.0%} of the top classes unchanged, {shown[4]["ratio"]:.1f} times
+    as fast as the matrix product ({options.threads} thread)"""
+    task = f"""Compress a head of {options.classes:,} classes and {n_features:,} features (synthetic) to
+    {shown[1]:.0f} bytes per class"""
+    return table(title, columns, rows, note), [[task, words]]
+
+
+def cifar(options):
+    """The head of the paper, ten classes: points of accuracy lost, by family and bytes."""
+    from topsign.paper.heads import load_cifar10_head
+
+    head = load_cifar10_head()
+    accuracy = np.mean((head.features @ head.weights.T).argmax(axis=1) == head.labels)
+    rows = []
+    for n_bytes in (16, 24, 32, 64):
+        for family in ("adaptive", "sign", "grouped", "trellis"):
+            size = (
+                {"n_bits": None, "bits_per_weight": (n_bytes + 2) * 8 / 1024}
+                if family == "adaptive"
+                else {"n_bytes": n_bytes}
+            )
+            shares = []
+            for seed in range(options.seeds):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ts.heads.SizeWarning)
+                    made = ts.Head.from_weights(head.weights, family=family, random_state=seed, **size)
+                shares.append(100 * (accuracy - np.mean(made.predict(head.features) == head.labels)))
+            rows.append([family, n_bytes, float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))])
+    title = "CIFAR-10 head of the paper, 1,024 features: points of accuracy lost"
+    note = f"""Mean of {options.seeds} seeds, real-valued inputs; exact accuracy {accuracy:.2%}. Without the two bytes
+    of a factor."""
+    chart = {"file": "heads", "x": "bytes per class", "y": "points lost", "by": "code", "log": "x"}
+    return table(title, ["code", "bytes per class", "points lost", "standard error"], sorted(rows), note, chart)
+
+
+def language_model(options):
+    """Perplexity and agreement of a language model's head."""
+    parts = sorted(Path(options.head).parent.glob(f"{Path(options.head).name}.weights.*.npy"))
+    weights = np.concatenate([np.load(part) for part in parts]).astype(np.float32)
+    with np.load(f"{options.head}.npz") as stored:
+        features, following = stored["features"][:3000].astype(np.float32), stored["following"][:3000]
+        made = json.loads(str(stored["made"]))
+    logits = {"float32": (4 * weights.shape[1], lambda x: x @ weights.T)}
+    for n_bytes in (32, 64, 128):
+        for family, head in compressed(weights, n_bytes).items():
+            logits[f"{family}, {n_bytes} bytes"] = head.code_nbytes / len(weights), head.logits
+    rows = []
+    for name, (size, call) in logits.items():
+        losses, same = [], []
+        for start in range(0, len(features), BLOCK):
+            part = slice(start, start + BLOCK)
+            exact, found = features[part] @ weights.T, call(features[part])
+            highest = found.max(axis=1, keepdims=True)
+            total = np.log(np.exp(found - highest).sum(axis=1)) + highest[:, 0]
+            losses.append(total - np.take_along_axis(found, following[part, np.newaxis], axis=1)[:, 0])
+            same.append(exact.argmax(axis=1) == found.argmax(axis=1))
+        rows.append([name, size, float(np.exp(np.concatenate(losses).mean())), float(np.concatenate(same).mean())])
+    title = f"Head of a language model, {len(weights):,} tokens, {weights.shape[1]} features"
+    return table(title, ["head", "bytes per token", "perplexity", "same best token"], rows, f"Trained with {made}.")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--classes", type=int, default=100_000)
-    parser.add_argument("--features", type=int, default=1024)
-    parser.add_argument("--bits", type=int, nargs="+", default=[128])
-    parser.add_argument("--pool", type=int, default=1024)
-    parser.add_argument("--layouts", nargs="+", default=["fast", "compact"])
-    parser.add_argument("--shortlist", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--inputs", type=int, default=10_000, help="on which agreement is measured")
-    parser.add_argument("--correlation", type=float, default=0.45, help="of an input with its class's weights")
-    parser.add_argument("--decay", type=float, default=0.7, help="of the eigenvalues")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", help="write the numbers into this file")
-    options = parser.parse_args()
-    os.environ["TOPSIGN_NUM_THREADS"] = str(options.threads)
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(options.threads):
-        measured = compare(options)
-    if options.json:
-        save(options.json, options, measured)
-
-
-def compare(options):
-    weights, inputs, labels = make_head(np.random.default_rng(0), options)
-    batch = inputs[: options.batch]
-    exact = np.concatenate([exact_top(weights, part) for part in np.array_split(inputs, -(-len(inputs) // 256))])
-    print(f"{options.classes} classes, {options.features} features, batches of {options.batch}; {ts.kernels.info()}")
-    print(f"float32: {weights.nbytes / options.classes:.0f} bytes per class, accuracy {np.mean(exact == labels):.4f}")
-    heads = {}
-    for n_bits in options.bits:
-        for layout in options.layouts:
-            for shortlist in (None, options.shortlist):
-                name = f"{n_bits} of {options.pool}, {layout}" + (f", shortlist={shortlist}" if shortlist else "")
-                heads[name] = ts.CompressedLinearClassifier.from_weights(
-                    weights, n_bits=n_bits, n_pool=options.pool, layout=layout, shortlist=shortlist, random_state=7
-                )
-    runs = [partial(exact_top, weights, batch), *(partial(head.predict, batch) for head in heads.values())]
-    times = interleaved(runs, options.repeats)
-    print(f"float32: {1000 * np.median(times[:, 0]):.0f} ms per batch")
-    rows = [{"name": "float32", "bytes_per_class": 4 * options.features, "milliseconds": spread(1000 * times[:, 0])}]
-    for (name, head), spent in zip(heads.items(), times.T[1:], strict=True):
-        found = head.predict(inputs)
-        row = {
-            "name": name,
-            "bytes_per_class": head.head_.code_nbytes / options.classes,
-            "shortlist_bytes_per_class": head.head_.shortlist_nbytes / options.classes,
-            "times_smaller": float(head.compression_ratio_),
-            "milliseconds": spread(1000 * spent),
-            "times_faster": spread(times[:, 0] / spent),
-            "agreement": float(np.mean(found == exact)),
-            "accuracy": float(np.mean(found == labels)),
-        }
-        rows.append(row)
-        print(
-            f"{name}: {row['bytes_per_class']:.0f} bytes of codes per class, "
-            f"{row['times_smaller']:.1f} times smaller with all; "
-            f"{row['milliseconds']['median']:.0f} ms, {row['times_faster']['median']:.1f} times faster; "
-            f"agreement {row['agreement']:.4%}, top-1 accuracy {row['accuracy']:.4f}"
-        )
-    return {"accuracy": float(np.mean(exact == labels)), "rows": rows}
+    options = arguments(
+        __doc__,
+        classes=(100_000, 2_000),
+        inputs=(5_000, 300),
+        bytes=([64, 128], [64]),
+        batch=256,
+        shortlist=100,
+        repeats=(7, 2),
+        seeds=(6, 1),
+        head=None,
+    )
+    shown, headline = synthetic(options)
+    tables = [shown, cifar(options)] + ([language_model(options)] if options.head else [])
+    save(options, tables, headline)
 
 
 if __name__ == "__main__":

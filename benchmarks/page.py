@@ -1,10 +1,11 @@
-"""Write docs/reference/benchmarks.md and the measured parts of other pages from the results.
+"""Write the measured parts of the pages and of the README from the results.
 
-    python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
+    python benchmarks/page.py [--check] [--charts] [--results FOLDER] [--out FOLDER]
 
-Sections without results are left out. In the README and in the pages of PARTS, the text between the markers
-``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails if a page differs from
-its results. --charts draws the charts as well.
+Each JSON file in ``results`` holds its tables. In README.md and docs/**/*.md, the text between ``<!-- begin NAME -->``
+and ``<!-- end NAME -->`` becomes the tables of ``NAME.json``, or says that there are none yet. ``headline`` collects
+the rows that scripts propose for the README. --check writes nothing and fails if a page differs from its results;
+--charts also draws the charts that tables ask for into docs/images.
 """
 
 import argparse
@@ -13,111 +14,115 @@ import re
 import sys
 from pathlib import Path
 
-from shared import database_page, regions_page, scale_page, speed_page, storage_page, trellis_page
-from shared.headline import headline
-from shared.lm_page import lm_section
-from shared.markdown import NOTICE, join
-from shared.quality_page import (
-    detection_section,
-    heads_section,
-    paper_section,
-    real_cameras,
-)
-from shared.simulation_page import camera_speed, simulated_cameras
-from shared.summary import summary
-from shared.text_page import text_section
+from shared.results import text
 
 ROOT = Path(__file__).parents[1]
+HEADLINE = ("detection", "text_embeddings", "tables", "heads", "build", "cameras")
+MARKED = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", flags=re.DOTALL)
+NOT_YET = "Not measured with these codes yet.\n"
 
 
 def load(folder):
-    """Load reports by name; those in a subfolder are named ``folder/name``."""
-    paths = sorted(Path(folder).rglob("*.json"))
-    return {str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text()) for path in paths}
+    """Return the reports that hold tables, by name."""
+    reports = {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
+    return {name: report for name, report in reports.items() if "tables" in report}
 
 
-def benchmarks_page(results):
-    return join(
-        f"# Benchmarks\n\n{NOTICE}",
-        summary(results),
-        text_section(results),
-        detection_section(results),
-        paper_section(results),
-        heads_section(results),
-        lm_section(results),
-        speed_page.targets(results),
-        speed_page.limits(results),
-        speed_page.encoding(results),
-        speed_page.searching(results),
-        regions_page.regions(results),
-        speed_page.durable(results),
-        storage_page.storage(results),
-        database_page.database(results),
-        database_page.evaluation(results),
-        speed_page.large_heads(results),
-        speed_page.memory(results),
-        speed_page.theory(results),
-    )
+def markdown(columns, rows):
+    lines = [columns, ["---"] * len(columns), *([text(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def fill(path, blocks):
-    """Return the page with these blocks between their markers; blocks without results are not changed."""
-    text = path.read_text()
-    for name, block in blocks.items():
-        if block:
-            marked = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", flags=re.DOTALL)
-            if not marked.search(text):
-                raise ValueError(f"{path.name} has no markers <!-- begin {name} --> and <!-- end {name} -->")
-            text = marked.sub(lambda found, block=block: f"{found[1]}{block.strip()}\n{found[2]}", text)
-    return text
+def section(report, up):
+    """Return the tables of a report, with notes and charts, and how they were measured."""
+    parts = []
+    for one in report["tables"]:
+        parts.append(f"**{one['title']}**")
+        if "chart" in one:
+            parts.append(f"![{one['title']}]({up}docs/images/{one['chart']['file']}.png)".replace("../docs/", ""))
+        parts += [markdown(one["columns"], one["rows"]), *([one["note"]] if one["note"] else [])]
+    machine = report["machine"]
+    about = f"{machine['processor']}, {machine['cores']} cores, {machine['kernels']} kernels, load {machine['load']}"
+    parts.append(f"`{report['command']}`; {about}, commit `{report['commit']}`, {report['date']}.")
+    return "\n\n".join(parts) + "\n"
 
 
-def camera_blocks(results):
-    """Measured parts of the guide to cameras."""
-    return {
-        "simulated cameras": simulated_cameras(results),
-        "camera speed": camera_speed(results),
-        "real cameras": real_cameras(results),
-    }
+def headline(results):
+    """Return the table of the README: tasks, what was measured, and the files with the numbers."""
+    names = [name for name in HEADLINE if name in results]
+    rows = [[*row, f"[{name}](benchmarks/results/{name}.json)"] for name in names for row in results[name]["headline"]]
+    return markdown(["task", "measured", "file"], rows) + "\n" if rows else NOT_YET
 
 
-PAGE = "docs/reference/benchmarks.md"
-PARTS = {
-    "docs/how-to/cameras.md": camera_blocks,
-    "docs/how-to/scale.md": scale_page.plans,
-    "docs/reference/scaling.md": scale_page.blocks,
-    "docs/reference/trellis-measurements.md": trellis_page.blocks,
-    "README.md": lambda results: {"headline": headline(results)},
-}
+def fill(page, results, root):
+    """Return the text of a page with the tables of the results between its markers."""
+    up = "../" * (len(page.relative_to(root).parts) - 1)
+
+    def block(found):
+        name = found[2]
+        shown = headline(results) if name == "headline" else NOT_YET
+        if name in results:
+            shown = section(results[name], up)
+        return f"{found[1]}\n{shown}\n{found[3]}"
+
+    return MARKED.sub(block, page.read_text())
 
 
 def pages(results, root):
-    """Path -> text."""
-    written = {PAGE: benchmarks_page(results)} | {
-        name: fill(root / name, make(results)) for name, make in PARTS.items()
-    }
-    return {root / name: text for name, text in written.items() if text}
+    """Return path -> text of all pages with markers."""
+    every = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return {page: fill(page, results, root) for page in every if MARKED.search(page.read_text())}
+
+
+def draw(results, folder):
+    """Draw the charts that tables ask for: lines of y over x, one per value of the column ``by``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in (one for report in results.values() for one in report["tables"] if "chart" in one):
+        chart = one["chart"]
+        x, y, by = (one["columns"].index(chart[name]) for name in ("x", "y", "by"))
+        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        for number, name in enumerate(dict.fromkeys(row[by] for row in one["rows"])):
+            points = [(row[x], value(row[y])) for row in one["rows"] if row[by] == name and row[y] is not None]
+            style = {"color": "black", "linestyle": ":"} if name == "limit" else {"marker": "osD^v<>Ph*"[number % 10]}
+            axes.plot(*zip(*sorted(points), strict=True), label=name, **style)
+        ticks = sorted({row[x] for row in one["rows"]})
+        for axis in chart.get("log", ""):
+            getattr(axes, f"set_{axis}scale")("log")
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], minor=False)
+        axes.minorticks_off()
+        axes.set(xlabel=chart["x"], ylabel=chart["y"])
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+        figure.savefig(folder / f"{chart['file']}.png", dpi=130)
+        plt.close(figure)
+
+
+def value(cell):
+    """Return the number that a cell of a chart stands for."""
+    return cell.get("median", cell.get("ratio")) if isinstance(cell, dict) else float(cell)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="fail if a page differs from its results")
     parser.add_argument("--charts", action="store_true", help="draw the charts as well")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results")
     parser.add_argument("--out", type=Path, default=ROOT, help="folder that holds README.md and docs")
     options = parser.parse_args()
     results = load(options.results)
-    if options.charts:
-        from shared import charts
-
-        charts.draw(results, options.out / "docs/images")
+    if options.charts and not options.check:
+        draw(results, options.out / "docs/images")
     stale = []
-    for path, text in pages(results, options.out).items():
-        if not path.exists() or path.read_text() != text:
+    for path, shown in pages(results, options.out).items():
+        if path.read_text() != shown:
             stale.append(str(path.relative_to(options.out)))
             if not options.check:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                path.write_text(shown)
     if options.check and stale:
         sys.exit(f"{', '.join(stale)}: not what benchmarks/results says; run python benchmarks/page.py")
     print("written: " + ", ".join(stale) if stale else "pages and results agree")

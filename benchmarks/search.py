@@ -1,208 +1,174 @@
-"""Speed of search: nanoseconds per (entry, query) pair with the ten best kept, all contestants interleaved in one run.
+"""Speed of search: nanoseconds per (entry, query) pair, all contestants interleaved, and indexes by size and threads.
 
-    python benchmarks/search.py [--entries 200000] [--batches 1 16 64 256] [--bits 512] [--pool 8192] [--threads 1]
-                                [--repeats 5] [--json FILE] [--plot FILE]
-
-Codes and queries are uniform random. Peers: faiss BinaryFlat at equal computation (n_bits bits) and at equal storage
-(n_bits + log2 C(n_pool, n_bits) bits), usearch's exact search on the same bits, and, on n_pool real dimensions, faiss
-LSH (n_bits bits; the time includes the projection of the queries), RaBitQ with 1- and 4-bit queries, PQ fast-scan with
-the power of two of 4-bit parts nearest to the compact layout's bytes, FlatIP, and scikit-learn's brute-force
-NearestNeighbors. The last two have only --real-entries entries, because all of them would not fit in memory; the time
-per pair hardly depends on this number. Every repeat runs each contestant once; medians are shown, and ratios are
-medians of ratios within a repeat. With several threads our searches run on one as well. In JSON every time has its
-minimum and maximum, and ``bytes`` is the size of an entry's code.
+Codes and queries are random, and the ten best are kept. Queries of topsign are already projected in the first table;
+in the second, ``index.search`` includes the projection and the answer. Peers are FAISS's binary index of equal bytes,
+RaBitQ, PQ fast scan, and float32 FlatIP. Times are medians of processor time with one thread, else of wall-clock time.
 """
 
-import argparse
-import os
-import sys
+import time
 from functools import partial
-from typing import NamedTuple
 
-THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
-for name in ("TOPSIGN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[name] = THREADS
+import numpy as np
+from shared.families import FAMILIES, index_of, untrained
+from shared.results import arguments, interleaved, ratio, save, spread, table
 
-import numpy as np  # noqa: E402  (threads are set first)
-from shared.results import interleaved, save, spread  # noqa: E402
-from sklearn.neighbors import NearestNeighbors  # noqa: E402
-
-from topsign import kernels, theory  # noqa: E402
-from topsign.kernels import CodeRange, Layout  # noqa: E402
+from topsign import kernels
+from topsign.encoding import encode
+from topsign.kernels import CodeBlocks, CodeRange
+from topsign.store.segments import make_segments
 
 K = 10
-OURS = "topsign Hamming, fast"
 
 
-class Search(NamedTuple):
-    run: object  # function of a batch of real projections
-    entries: int
-    code_bytes: int
+def clock(options):
+    return time.process_time if options.threads == 1 else time.perf_counter
 
 
-def random_codes(rng, n_entries, n_bits, n_pool):
-    """Locations and packed signs, uniform."""
-    locations = np.empty((n_entries, n_bits), np.int32)
-    for start in range(0, n_entries, 2000):
-        part = locations[start : start + 2000]
-        part[:], _, _ = kernels.active().select(rng.random((len(part), n_pool), dtype=np.float32), n_bits)
-    return locations, rng.integers(0, 256, (n_entries, -(-n_bits // 8)), dtype=np.uint8)
+def random_blocks(recipe, rng, n_entries, distinct=2000):
+    """Codes of few distinct signals, with random signs where a code has whole bytes of them."""
+    if recipe.family in ("sign", "grouped"):
+        return CodeBlocks.of(rng.integers(0, 256, (n_entries, recipe.code_bytes), dtype=np.uint8))
+    codes = encode(recipe, rng.standard_normal((min(distinct, n_entries), recipe.n_features), dtype=np.float32))
+    return CodeBlocks.of(codes[rng.integers(0, len(codes), n_entries)])
 
 
-def our_searches(rng, options):
-    """Return our searches by name."""
-    kernel = kernels.active()
-    locations, signs = random_codes(rng, options.entries, options.bits, options.pool)
-    signs &= 255 if options.bits % 8 == 0 else 0
-    searches = {}
-    for name in ("fast", "compact"):
-        layout = Layout(name, options.bits, options.pool)
-        codes = kernel.pack_codes(layout, locations, signs)
+def kernel_calls(options, rng, shape):
+    """Calls by (code, bytes, path): every family on every path, real-valued, and Hamming distance."""
+    n_features, n_bytes = shape
+    calls, n = {}, options.entries
+    for family in FAMILIES:
+        recipe = untrained(family, n_features, n_bytes)
+        codes = random_blocks(recipe, rng, n)
+        for scoring in ("asymmetric", "hamming")[: 1 if family == "trellis" else 2]:
+            for path in options.paths or kernels.available():
+                if scoring == "hamming" and path != kernels.available()[0]:
+                    continue
 
-        def hamming(queries, threads, layout=layout, codes=codes):
-            kernel.rank_mismatches(layout, [CodeRange(codes)], kernel.pack_bits(queries), K, n_threads=threads)
+                def call(queries, path=path, recipe=recipe, codes=codes, scoring=scoring):
+                    search = recipe.prepare(queries, scoring=scoring, n_threads=1)
+                    return partial(
+                        kernels.Kernels(path).rank, search.scorer, [CodeRange(codes)], search.rounded, K,
+                        n_threads=options.threads,
+                    )  # fmt: skip
 
-        def asymmetric(queries, threads, layout=layout, codes=codes):
-            kernel.rank_scores(layout, [CodeRange(codes)], queries, K, n_threads=threads)
-
-        for scoring, run in (("Hamming", hamming), ("asymmetric", asymmetric)):
-            for threads in sorted({options.threads, 1}, reverse=True):
-                words = f"topsign {scoring}, {name}" + (", one thread" if threads < options.threads else "")
-                searches[words] = Search(partial(run, threads=threads), options.entries, layout.code_bytes)
-    return searches
+                name = family if scoring == "asymmetric" else f"{family}, Hamming"
+                calls[name, recipe.code_bytes, path] = call
+    return calls
 
 
-def peer_searches(rng, options):
-    """Searches of the installed peers; missing ones are reported."""
-    storage = int(np.ceil(theory.storage_bits(n_bits=options.bits, n_pool=options.pool) / 8)) * 8
-    sizes = {f"equal computation, {options.bits} bits": options.bits, f"equal storage, {storage} bits": storage}
-    packed = {n: rng.integers(0, 256, (options.entries, n // 8), dtype=np.uint8) for n in sizes.values()}
-    queries = {n: rng.integers(0, 256, (max(options.batches), n // 8), dtype=np.uint8) for n in sizes.values()}
-    searches = {}
+def peer_calls(options, rng, shape):
     try:
         import faiss
     except ImportError:
-        print("faiss is not installed: its lines are missing (pip install topsign[bench])")
-    else:
-        faiss.omp_set_num_threads(options.threads)
-        for name, n in sizes.items():
-            index = faiss.IndexBinaryFlat(n)
-            index.add(packed[n])
-            run = lambda batch, index=index, n=n: index.search(queries[n][: len(batch)], K)  # noqa: E731
-            searches[f"faiss BinaryFlat, {name}"] = Search(run, options.entries, n // 8)
-        searches |= faiss_on_reals(faiss, rng, options)
-    signals = rng.standard_normal((options.real_entries, options.pool), dtype=np.float32)
-    brute = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(signals)
-    searches["scikit-learn NearestNeighbors, float32"] = Search(
-        brute.kneighbors, options.real_entries, 4 * options.pool
-    )
-    try:
-        import usearch.index
-    except ImportError:
-        print("usearch is not installed: its line is missing (pip install topsign[bench])")
-    else:
-
-        def usearch_exact(batch, n=options.bits):
-            usearch.index.search(
-                packed[n], queries[n][: len(batch)], K, usearch.index.MetricKind.Hamming, exact=True,
-                threads=options.threads,
-            )  # fmt: skip
-
-        searches[f"usearch exact, {options.bits} bits"] = Search(usearch_exact, options.entries, options.bits // 8)
-    return searches
-
-
-def faiss_on_reals(faiss, rng, options):
-    """FAISS indexes of real vectors, filled in parts."""
-    pool = options.pool
-    compact = Layout("compact", options.bits, pool).code_bytes
-    n_parts = 2 ** round(np.log2(2 * compact))
-    lsh = faiss.IndexLSH(pool, options.bits, True, False)
-    rabitq = faiss.IndexRaBitQ(pool, faiss.METRIC_INNER_PRODUCT)
-    pq = faiss.IndexPQFastScan(pool, n_parts, 4, faiss.METRIC_INNER_PRODUCT)
-    for start in range(0, options.entries, options.real_entries):
-        signals = rng.standard_normal((min(options.real_entries, options.entries - start), pool), dtype=np.float32)
-        for index in (lsh, rabitq, pq):
+        return {}
+    n_features, n_bytes = shape
+    binary = faiss.IndexBinaryFlat(8 * n_bytes)
+    binary.add(rng.integers(0, 256, (options.entries, n_bytes), dtype=np.uint8))
+    rabitq = faiss.IndexRaBitQ(n_features, faiss.METRIC_INNER_PRODUCT)
+    rabitq.qb = 4
+    n_parts = 2 ** int(np.log2(2 * n_bytes))
+    fast = faiss.IndexPQFastScan(n_features, n_parts, 4, faiss.METRIC_INNER_PRODUCT)
+    flat, size = faiss.IndexFlatIP(n_features), 2000
+    for start in range(0, options.entries, size):
+        signals = rng.standard_normal((min(size, options.entries - start), n_features), dtype=np.float32)
+        for index in (rabitq, fast):
             if start == 0:
-                index.train(signals[:2000])
+                index.train(signals)
             index.add(signals)
-    flat = faiss.IndexFlatIP(pool)
-    flat.add(signals)
+        if start < 20_000:
+            flat.add(signals)
 
-    def search_rabitq(batch, bits):
-        rabitq.qb = bits
-        rabitq.search(batch, K)
+    def bits(queries):
+        packed = np.packbits(queries[:, : 8 * n_bytes] >= 0, axis=1)
+        wide = np.zeros((len(queries), n_bytes), np.uint8)
+        wide[:, : packed.shape[1]] = packed
+        return partial(binary.search, wide, K)
 
     return {
-        f"faiss LSH, {options.bits} bits": Search(
-            lambda batch: lsh.search(batch, K), options.entries, options.bits // 8
-        ),
-        "faiss RaBitQ, 1-bit queries": Search(partial(search_rabitq, bits=1), options.entries, rabitq.code_size),
-        "faiss RaBitQ, 4-bit queries": Search(partial(search_rabitq, bits=4), options.entries, rabitq.code_size),
-        f"faiss PQ fast-scan, {n_parts} x 4 bits": Search(
-            lambda batch: pq.search(batch, K), options.entries, n_parts // 2
-        ),
-        "faiss FlatIP, float32": Search(lambda batch: flat.search(batch, K), len(signals), 4 * pool),
+        ("FAISS BinaryFlat, Hamming", n_bytes, ""): bits,
+        ("FAISS RaBitQ, 4-bit queries", rabitq.code_size, ""): lambda queries: partial(rabitq.search, queries, K),
+        ("FAISS PQ fast scan", n_parts // 2, ""): lambda queries: partial(fast.search, queries, K),
+        ("FAISS FlatIP, float32", 4 * n_features, ""): lambda queries: partial(flat.search, queries, K),
     }
 
 
-def draw(path, results, batches):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8.5, 5), layout="constrained")
-    for marker, (name, values) in zip("osD^v<>Phx*dpX", results.items(), strict=False):
-        own = name.startswith("topsign")
-        axes.plot(
-            batches, values, marker=marker, linestyle="-" if own else "--", linewidth=2 if own else 1.2, label=name
+def kernels_table(options, shape):
+    rng, (n_features, n_bytes), found = np.random.default_rng(0), shape, {}
+    calls = peer_calls(options, rng, shape) | kernel_calls(options, rng, shape)
+    pairs = [min(options.entries, 20_000) if "FlatIP" in name else options.entries for name, _, _ in calls]
+    for size in options.batches:
+        queries = rng.standard_normal((size, n_features), dtype=np.float32)
+        prepared = [make(queries) for make in calls.values()]
+        repeats = max(2, options.repeats // (1 if size == 1 else 3))
+        found[size] = interleaved(prepared, repeats, clock(options)) / (np.array(pairs) * size) * 1e9
+    rows = []
+    for i, (name, stored, path) in enumerate(calls):
+        cells = [spread(found[size][:, i]) for size in options.batches]
+        rows.append(
+            [name, stored, path, *cells, ratio(found[options.batches[0]][:, i], found[options.batches[0]][:, 0])]
         )
-    axes.set(xscale="log", yscale="log", xlabel="queries in a batch", ylabel="nanoseconds per entry and query")
-    axes.set_xticks(batches, [str(n) for n in batches])
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-    figure.savefig(path, dpi=130)
+    columns = [
+        "code",
+        "bytes",
+        "path",
+        *(f"{n} queries (ns)" for n in options.batches),
+        f"times the first, {options.batches[0]} queries",
+    ]
+    title = f"Nanoseconds per pair: {n_features:,} features, {n_bytes} bytes, {options.threads} thread(s)"
+    return table(title, columns, rows, f"{options.entries:,} entries; FlatIP has at most 20,000, to fit in memory.")
+
+
+def filled(family, n_entries, n_features, n_bytes, rng):
+    """An index in memory whose entries have random codes."""
+    extra = {"basis": "hadamard", "center": False} if family == "trellis" else {}
+    index = index_of(family, n_features, n_bytes, **extra)
+    rows = random_blocks(index.recipe, rng, min(n_entries, 100_000)).rows()
+    with index.store.change() as change:
+        for start in range(0, n_entries, len(rows)):
+            ids = np.arange(start, min(n_entries, start + len(rows)))
+            change.add(make_segments(ids, rows[: len(ids)]))
+            change.next_id = int(ids[-1]) + 1
+    return index
+
+
+def index_table(options):
+    """Milliseconds of ``index.search`` by entries, queries and threads."""
+    rng, rows = np.random.default_rng(1), []
+    for family, n_features, n_bytes in (("grouped", 8192, 448), ("trellis", 384, 24)):
+        for n_entries in options.sizes:
+            index = filled(family, n_entries, n_features, n_bytes, rng)
+            for size in (1, 256):
+                queries = rng.standard_normal((size, n_features), dtype=np.float32)
+                calls = [partial(index.search, queries, k=K, n_threads=n) for n in options.search_threads]
+                times = 1e3 * interleaved(calls, max(2, options.repeats // 3))
+                rows.append([family, n_bytes, n_entries, size, *(spread(times[:, i]) for i in range(len(calls)))])
+    columns = ["code", "bytes", "entries", "queries", *(f"{n} thread(s) (ms)" for n in options.search_threads)]
+    note = "Wall-clock time of index.search with k=10: projection, scan, and the answer with distances and p-values."
+    return table("Milliseconds of a search in an index", columns, rows, note)
+
+
+def bandwidth(options):
+    """What memory gives one thread: the limit of a single query."""
+    data = np.ones(options.megabytes * 2**20 // 8, np.uint64)
+    times = interleaved([data.sum], max(3, options.repeats))[:, 0]
+    rows = [[f"sum of {options.megabytes} MiB", spread(data.nbytes / times / 1e9)]]
+    return table("Memory bandwidth of one thread", ["case", "GB/s"], rows, "448 bytes per code take 448 / (GB/s) ns.")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entries", type=int, default=200_000)
-    parser.add_argument("--real-entries", type=int, default=20_000)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64, 256])
-    parser.add_argument("--bits", type=int, default=512)
-    parser.add_argument("--pool", type=int, default=8192)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", help="write all times into this file")
-    parser.add_argument("--plot", help="draw a chart into this file")
-    options = parser.parse_args()
-    rng = np.random.default_rng(0)
-    print(f"{options.entries} entries of {options.bits}/{options.pool}, {options.threads} thread(s); {kernels.info()}")
-    searches = our_searches(rng, options) | peer_searches(rng, options)
-    pairs = np.array([search.entries for search in searches.values()])
-    times = {}  # nanoseconds per pair of each batch: (repeats, searches)
-    for size in options.batches:
-        batch = rng.standard_normal((size, options.pool)).astype(np.float32)
-        calls = [partial(search.run, batch) for search in searches.values()]
-        times[size] = interleaved(calls, options.repeats) / (pairs * size) * 1e9
-    medians = {name: [float(np.median(times[n][:, i])) for n in options.batches] for i, name in enumerate(searches)}
-    print(f"nanoseconds per pair, median of {options.repeats}" + "".join(f"{n:>9}" for n in options.batches))
-    for name, values in medians.items():
-        print(f"{name:44s}" + "".join(f"{value:9.2f}" for value in values))
-    ours = list(searches).index(OURS)
-    print(f"times as long as {OURS} (median of ratios within a repeat)")
-    rows = []
-    for i, (name, search) in enumerate(searches.items()):
-        ratios = [spread(times[n][:, i] / times[n][:, ours]) for n in options.batches]
-        print(f"{name:44s}" + "".join(f"{ratio['median']:9.2f}" for ratio in ratios))
-        for n, ratio in zip(options.batches, ratios, strict=True):
-            row = {"name": name, "batch": n, "entries": search.entries, "bytes": search.code_bytes}
-            rows.append(row | {"nanoseconds": spread(times[n][:, i]), "times_ours": ratio})
-    if options.json:
-        save(options.json, options, {"ours": OURS, "rows": rows})
-    if options.plot:
-        draw(options.plot, medians, options.batches)
+    options = arguments(
+        __doc__,
+        entries=(100_000, 2_000),
+        batches=([1, 16, 256], [1, 16]),
+        paths=None,
+        sizes=([10_000, 100_000, 1_000_000], [1_000, 3_000]),
+        search_threads=([1, 2], [1]),
+        megabytes=(512, 16),
+        repeats=(9, 2),
+    )
+    options.paths = options.paths and [options.paths]
+    shapes = ((1024, 64),) if options.quick else ((8192, 448), (1024, 64))
+    save(options, [*(kernels_table(options, shape) for shape in shapes), index_table(options), bandwidth(options)])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Constants of the cost model: fitted to synthetic times, and shown beside measurements."""
+"""Constants of the cost model: fitted to synthetic times."""
 
 import importlib
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -84,65 +83,3 @@ def test_constants_are_never_negative(load):
 def test_predictions_follow_the_model(load, batch, workers):
     row = search(TRUE, batch, 5000, workers)
     assert load("shared.search_costs").predicted(SearchCosts(**TRUE), row) == pytest.approx(row["seconds"])
-
-
-def report(rows, n_cores, load_average, costs):
-    machine = {"processor": "x", "cores": n_cores, "load": load_average, "kernels": "avx2"}
-    options = {"index": "folder/a.topsign", "copies": 10}
-    measured = {"search": rows} | ({"costs": costs} if costs else {})
-    return {"script": "cluster_recall.py", "options": options, "machine": machine, "commit": "0", "date": "today"} | {
-        "measured": measured
-    }
-
-
-def rows_of_a_run():
-    """Return rows that take twice the time of the model, except those to which constants are fitted."""
-    more = {"bytes_moved": 512, "exhaustive": 0.0}
-    rows = []
-    for workers in (0, 1, 2):
-        for asked, probes in ((0.95, None), (None, 1), (None, None)):
-            row = search(TRUE, 1, 5000, workers, asked=asked, probes=probes, **more)
-            factor = 1 if workers < 2 and probes else 2
-            row["least_seconds"] = row["seconds"] = factor * row["seconds"]
-            rows.append(row | {"queries_per_second": 1 / row["seconds"]})
-    return rows
-
-
-def shown(load, *given):
-    """Return the generated text and the cells of its first table."""
-    text = load("shared.scale_page").cluster_recall({"cluster_recall": report(rows_of_a_run(), *given)})
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    return text, {tuple(line[:2]): line for line in lines}
-
-
-def test_the_page_compares_rows_with_the_model_and_marks_fitted_ones(load):
-    text, cells = shown(load, 16, 1.5, TRUE)
-    assert cells["2 workers", "recall 0.95"][-2:] == [f"{1e3 * took(TRUE, 1, 8192, 5000, 2):.1f}", "2.00"]
-    assert cells["1 worker", "one region"][-1] == "1.00 (fitted)"
-    fitted = [name for name, line in cells.items() if "(fitted)" in line[-1]]
-    assert fitted == [("one process", "one region"), ("1 worker", "one region")]
-    assert len(cells["one process", "exhaustive"]) == 8  # without the empty cells of the model
-    assert "`seconds_per_query` | 700 | 850 |" in text
-    assert "`python benchmarks/cluster_recall.py INDEX --copies 10`" in text
-
-
-def test_the_page_says_whether_the_machine_was_busy(load):
-    assert "load exceeded the number of cores" in shown(load, 2, 19.1, TRUE)[0]
-    assert "load exceeded" not in shown(load, 16, 1.5, TRUE)[0]
-
-
-def test_runs_without_a_fit_are_compared_with_the_defaults(load):
-    text, cells = shown(load, 2, 1.0, None)
-    expected = took(asdict(SearchCosts()), 1, 8192, 5000, 2)
-    assert cells["2 workers", "recall 0.95"][-2] == f"{1e3 * expected:.1f}"
-    assert "(fitted)" not in text
-    assert "uses the default constants" in text
-
-
-def test_plans_use_the_constants_of_the_run(load):
-    plans = load("shared.scale_page").plans
-    given = plans({"cluster_recall": report([], 2, 1.0, TRUE | {"seconds_per_entry": 6e-6})})["plans"]
-    defaults, own = (line.split(" | ") for line in given.splitlines()[4:6])
-    assert (defaults[1], own[1]) == ("default", "2 cores, avx2")
-    assert float(own[6].replace(",", "")) > 50 * float(defaults[6])
-    assert "cores" not in plans({})["plans"].partition("\n")[2]

@@ -1,7 +1,11 @@
-"""Results with the machine, the versions and the commit that produced them."""
+"""Options and results of benchmarks: tables with the command, the machine, the versions and the commit.
+
+A cell of a table is text, a number, None, a spread of times or a ratio; ``page.py`` shows medians of the last two.
+"""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import importlib.metadata
 import json
@@ -13,45 +17,136 @@ import time
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from topsign import kernels
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("topsign", "numpy", "scipy", "scikit-learn", "faiss-cpu", "usearch", "torch", "sentence-transformers")
+PACKAGES = ("topsign", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch", "dask", "cupy-cuda13x")
+PLACES = ("json", "results", "costs", "cache", "folder", "residuals", "head")  # options that name files
 
 
-def interleaved(calls, repeats):
+def arguments(doc, **sizes):
+    """Parse options, ``name=(value, value of a quick run)`` each; all benchmarks have --quick, --threads and --json.
+
+    Text and None are the same in both runs. The number of threads holds for topsign, BLAS, OpenMP and FAISS.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--json", help="write the tables into this file")
+    for name, value in ({"threads": (1, 1)} | sizes).items():
+        full, quick = value if isinstance(value, tuple) else (value, value)
+        first = full[0] if isinstance(full, list) else full
+        many = {"nargs": "+"} if isinstance(full, list) else {}
+        kind = str if first is None else type(first)
+        shown = f"default: {full}" + (f", quick: {quick}" if quick != full else "")
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, **many, help=shown, default=None)
+    options = parser.parse_args()
+    for name, value in ({"threads": (1, 1)} | sizes).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value[options.quick] if isinstance(value, tuple) else value)
+    limit_threads(options.threads)
+    return options
+
+
+def limit_threads(count):
+    os.environ["TOPSIGN_NUM_THREADS"] = str(count)
+    try:
+        import faiss
+    except ImportError:
+        print("faiss is not installed: its rows are missing (pip install 'topsign[bench]')")
+    else:
+        faiss.omp_set_num_threads(count)
+    threadpool_limits(count)
+
+
+def interleaved(calls, repeats, clock=time.perf_counter):
     """Seconds of each call, (repeats, n_calls), after one round that is not counted: every repeat runs all in turn."""
     for call in calls:
         call()
     times = np.empty((repeats, len(calls)))
     for repeat in range(repeats):
         for i, call in enumerate(calls):
-            start = time.perf_counter()
+            start = clock()
             call()
-            times[repeat, i] = time.perf_counter() - start
+            times[repeat, i] = clock() - start
     return times
 
 
+def seconds(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
 def spread(values):
-    """Return the median, minimum and maximum over the repeats."""
+    """Return the median, minimum and maximum of times over the repeats."""
     return {name: float(of(values)) for name, of in [("median", np.median), ("least", np.min), ("most", np.max)]}
 
 
-def save(path, options, measured):
-    """Write results as JSON, with everything needed to interpret and repeat them."""
-    report = {"script": Path(sys.argv[0]).name, "options": settings(options)} | here() | {"measured": measured}
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(report, indent=1) + "\n")
+def ratio(ours, theirs):
+    """Return the median, minimum and maximum of ratios within a repeat."""
+    found = spread(np.asarray(ours) / np.asarray(theirs))
+    return {"ratio": found["median"], "least": found["least"], "most": found["most"]}
 
 
-def settings(options):
-    """Return options for the record, without paths of this machine."""
-    return {
-        name: value
-        for name, value in vars(options).items()
-        if name not in ("json", "residuals", "cache", "folder", "costs")
-    }
+def interval(values, n_draws=1000):
+    """Return the 95% interval of a mean, bootstrapped over values."""
+    values, rng = np.asarray(values, np.float64), np.random.default_rng(0)
+    means = values[rng.integers(0, len(values), (n_draws, len(values)))].mean(axis=1)
+    return [float(one) for one in np.percentile(means, [2.5, 97.5])]
+
+
+def bounds(ends, digits=3):
+    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
+
+
+def table(title, columns, rows, note="", chart=None):
+    """Return a table and print it; ``chart`` names the columns of a chart: file, x, y, by, and log (axes)."""
+    rows = [[None if cell is None else _plain(cell) for cell in row] for row in rows]
+    for row in rows:
+        if len(row) != len(columns):
+            raise ValueError(f"{title}: a row of {len(row)} cells for {len(columns)} columns: {row}")
+    found = {"title": title, "columns": list(columns), "rows": rows, "note": " ".join(note.split())}
+    print(f"\n{title}\n" + "\n".join(" | ".join(text(cell) for cell in row) for row in [list(columns), *rows]))
+    print(found["note"], flush=True)
+    return found | ({"chart": chart} if chart else {})
+
+
+def _plain(cell):
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def text(cell):
+    """Return a cell as a page shows it: numbers have three significant digits."""
+    if cell is None:
+        return ""
+    if isinstance(cell, dict):
+        return text(cell["median"] if "median" in cell else cell["ratio"])
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def save(options, tables, headline=(), **more):
+    """Write tables as JSON if asked for; ``headline`` is rows of the table in the README: a task, what was measured."""
+    if options.json:
+        report = {"script": Path(sys.argv[0]).name, "command": command()} | here()
+        report |= {"headline": [[" ".join(cell.split()) for cell in row] for row in headline], "tables": tables} | more
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def command():
+    """Return the command line, with names instead of files of this machine."""
+    script, given = Path(sys.argv[0]).resolve(), iter(sys.argv[1:])
+    shown = ["python", str(script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name)]
+    for one in given:
+        if one.removeprefix("--") not in PLACES:
+            shown.append(one)
+        elif next(given) and one not in ("--json", "--results"):
+            shown.append(f"{one} {one.removeprefix('--').upper()}")
+    return " ".join(shown)
 
 
 def here():
@@ -62,59 +157,6 @@ def here():
         "machine": machine(),
         "versions": versions(),
     }
-
-
-class Record:
-    """Rows of a benchmark, written as each is done; a run that was stopped is continued from what it had written.
-
-    ``runs`` says of every row which run it is from: ``missing`` names rows that none has measured yet, ``wanted`` those
-    to measure now: what ``options.only`` names, again where it was measured, or all that are missing. Each row has the
-    load of the machine when it was done.
-    """
-
-    # Options that may differ between runs; ``skip`` is in older files.
-    PASSING = ("json", "cache", "threads", "workers", "only", "skip", "most_residual", "learned_seeds")
-
-    def __init__(self, options, planned, name_of, **notes):
-        self.options, self.planned, self.name_of, self.notes = options, list(planned), name_of, notes
-        self.rows, self.runs = {}, []
-        only = getattr(options, "only", [])
-        if unknown := [name for name in only if name not in self.planned]:
-            raise SystemExit(f"no such rows: {unknown}; there are: {'; '.join(self.planned)}")
-        path = Path(options.json) if options.json else None
-        if path is not None and path.exists():
-            self._continue(json.loads(path.read_text()), only)
-        self.wanted = [name for name in self.planned if name in (only or self.missing)]
-        self.runs.append(here() | {"options": settings(options), "rows": []})
-
-    def _continue(self, report, only):
-        measured, given = report["measured"], json.loads(json.dumps(settings(self.options)))
-        same = all(value == given.get(name) for name, value in report["options"].items() if name not in self.PASSING)
-        rows = {self.name_of(row): row for row in measured["rows"]}
-        if not same or not (only or set(self.planned) - set(rows)):
-            return
-        self.rows = rows
-        self.planned += [name for name in rows if name not in self.planned]
-        self.notes |= {name: measured[name] for name in self.notes if name in measured}
-        first = {name: report[name] for name in ("options", "date", "commit", "machine", "versions")}
-        self.runs = measured.get("runs", [first | {"rows": list(self.rows)}])
-
-    @property
-    def missing(self):
-        return [name for name in self.planned if name not in self.rows]
-
-    def add(self, row):
-        name = self.name_of(row)
-        for run in self.runs:
-            run["rows"] = [other for other in run["rows"] if other != name]
-        self.rows[name] = row | {"load": load()}
-        self.runs[-1]["rows"].append(name)
-        print(f"{name}: {row}; {len(self.missing)} rows left", flush=True)
-        if self.options.json:
-            runs = [run for run in self.runs if run["rows"]]
-            found = {"complete": not self.missing, "missing": self.missing, "runs": runs}
-            rows = [self.rows[name] for name in self.planned if name in self.rows]
-            save(self.options.json, self.options, found | self.notes | {"rows": rows})
 
 
 def commit():
@@ -131,18 +173,14 @@ def commit():
 
 
 def machine():
+    info = kernels.info()
     return {
-        "processor": _first("/proc/cpuinfo", "model name") or platform.processor(),
+        "processor": info["processor"],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "load": load(),
-        "kernels": kernels.info()["kernels"],
+        "load": round(os.getloadavg()[0], 2),
+        "kernels": info["kernels"],
     }
-
-
-def load():
-    """Return the load average of the last minute, including this benchmark."""
-    return round(os.getloadavg()[0], 2)
 
 
 def versions():
@@ -155,17 +193,9 @@ def versions():
     return found
 
 
-def _git(*arguments):
+def _git(*given):
     try:
-        shown = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        shown = subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return shown.stdout.strip()
-
-
-def _first(path, name):
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), None)

@@ -50,15 +50,6 @@ def fit(choices, local, pairs):
     )
 
 
-def fitted_rows(rows):
-    """Return the searches of ``cluster_recall.py`` to which network constants are fitted.
-
-    They visit one region, in one process and on the fewest workers.
-    """
-    fewest = min((row["workers"] for row in rows if row["workers"]), default=0)
-    return [row for row in rows if fewest and row["workers"] in (0, fewest) and row["probes"] == 1]
-
-
 def _fit_to(rows, names, known):
     """Return the named constants that fit the rows best, given other constants; predictions are linear in them."""
     base = SearchCosts(**known | dict.fromkeys(names, 0.0))

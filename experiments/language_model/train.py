@@ -4,8 +4,8 @@
 
 A decoder of GPT-2's shape (pre-norm, GELU, learned positions, head tied to the embedding, no bias) trained on the
 tokens of ``tokens.py``. Writes ``OUT.weights.N.npy`` (float16 rows of the head, in files below 15 MB) and ``OUT.npz``
-(float16 input features of the head, the tokens that follow, and training parameters); ``benchmarks/lm_heads.py`` reads
-them. With a GPU it takes about a minute. Needs only PyTorch.
+(float16 input features of the head, the tokens that follow, and training parameters); ``benchmarks/heads.py --head``
+reads them. With a GPU it takes about a minute. Needs only PyTorch.
 """
 
 from __future__ import annotations
