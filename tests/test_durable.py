@@ -163,8 +163,10 @@ def test_an_option_of_the_projection_is_kept(path, signals):
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, projection=projection, path=path)
     index.add(signals)
     assert ts.open_index(path).recipe.projection == projection
-    with pytest.raises(ValueError, match=r"options=\{'rounds': 2\}, got options=\{'rounds': 6\}"):
-        make_index("adaptive", path, random_state=3)
+    assert make_index("adaptive", path, random_state=3).recipe.projection == projection  # only its kind is asked for
+    other = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=4)
+    with pytest.raises(ValueError, match="projection='hadamard', got projection=Hadamard"):
+        make_index("adaptive", path, projection=other, random_state=None)
 
 
 def test_metadata_come_back(path, signals):
@@ -466,9 +468,9 @@ def test_truncation_is_reported(filled, rng):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"random_state": 8}, ValueError, "was written with seed=7, got seed=8"),
+        ({"random_state": 8}, ValueError, "was written with random_state=7, got random_state=8"),
         ({"n_bits": 21}, ValueError, "was written with n_bits=20, got n_bits=21"),
-        ({"projection": "gaussian"}, ValueError, "with projection='hadamard', options={'rounds': 6}, got projection="),
+        ({"projection": "gaussian"}, ValueError, "with projection='hadamard', got projection='gaussian'"),
         ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
         ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
         ({"metric": "inner_product"}, ValueError, "metric='correlation', got metric='inner_product'"),

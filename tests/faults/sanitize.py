@@ -60,7 +60,7 @@ def make_scoring(rng, *, large=False):
 
     kind = str(rng.choice(["signs", "groups", "kept", "ring"]))
     factor = [None, "cosine", "log"][rng.integers(3)]
-    n_factor = 0 if factor is None else 2
+    n_factor = 0 if factor is None and rng.integers(2) else 2  # codes may have a factor that is not used
     if kind == "kept":
         layout = Layout(*(LARGE if large else SIZES)[rng.integers(len(LARGE if large else SIZES))])
         return Scoring(kind, layout.code_bytes + n_factor, layout.n_pool, factor, layout=layout)
