@@ -62,11 +62,6 @@ class Recipe(ABC):
         """Bytes of one code, with the factor of its scores if it has one."""
 
     @property
-    def n_bits(self) -> int:
-        """Size of a code as a constructor argument; by default its bits."""
-        return 8 * self.code_bytes
-
-    @property
     def shared_nbytes(self) -> int:
         """Bytes of the learned parameters, which every search and prediction needs."""
         return 0

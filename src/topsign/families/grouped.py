@@ -39,10 +39,6 @@ class GroupedRecipe(SignsRecipe):
         return self.n_pool // PER_BYTE
 
     @property
-    def n_bits(self) -> int:
-        return 8 * self.n_bytes
-
-    @property
     def n_kept(self) -> int:
         return self.n_pool // GROUP
 

@@ -37,10 +37,6 @@ class SignRecipe(SignsRecipe):
         return self.n_pool // PER_BYTE
 
     @property
-    def n_bits(self) -> int:
-        return self.n_pool
-
-    @property
     def n_kept(self) -> int:
         return self.n_pool
 

@@ -36,11 +36,6 @@ class SignCodes(Codes):
     forms: ClassVar[tuple[str, ...]] = ("codes", "bits", "dense")
 
     @property
-    def n_bits(self) -> int:
-        """Bits of a code; for adaptive codes, the projections kept."""
-        return self.recipe.n_bits
-
-    @property
     def n_pool(self) -> int:
         """Projections computed for each signal."""
         return self.recipe.n_pool

@@ -240,11 +240,6 @@ class TrellisRecipe(ProjectedRecipe):
         return self.design.n_steps // 2
 
     @property
-    def n_bits(self) -> int:
-        """Bits per code, without its factor."""
-        return 8 * self.n_bytes
-
-    @property
     def factor(self) -> str:
         return "log" if self.metric == "inner_product" else "cosine"
 
