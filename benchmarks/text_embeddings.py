@@ -119,21 +119,21 @@ def recalls(found, truth):
 
 def ours(family, parameters, sample, entries, queries, n_bytes, seed):
     """Neighbours found, stored bytes, shared bytes, and seconds to learn and to encode."""
-    times = [time.perf_counter()]
+    times = [time.process_time()]
     index = index_of(family, entries.shape[1], n_bytes, seed, **parameters)
     index.fit(sample)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     index.add(entries)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     return index.search(queries, k=SHORTLIST).ids, index.recipe.code_bytes, index.recipe.shared_nbytes, np.diff(times)
 
 
 def theirs(learn, sample, entries, queries, n_bytes, seed):
-    times, mean = [time.perf_counter()], sample.mean(axis=0)
+    times, mean = [time.process_time()], sample.mean(axis=0)
     code, shared = learn(np.ascontiguousarray(sample - mean), n_bytes, seed)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     rows = code(np.ascontiguousarray(entries - mean))
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     return nearest(queries, unit(mean + rows), SHORTLIST), n_bytes, shared + mean.nbytes, np.diff(times)
 
 

@@ -1,7 +1,7 @@
 """Capacity planning: the memory, disk space, cores and workers that an index needs to sustain a query rate.
 
-The results come from a cost model. Its default constants were measured on one machine; ``python
-benchmarks/cluster_recall.py INDEX --costs FILE`` measures those of another.
+The results come from a cost model. Its default constants were measured on one machine; ``python benchmarks/cluster.py
+--costs FILE`` measures those of another.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ..errors import TargetError
 class SearchCosts:
     """Constants of the cost model.
 
-    Defaults of times are from ``benchmarks/results/cluster_recall-16.json``, those of the visited fraction from
-    ``benchmarks/results/regions/sizes.json``.
+    Defaults were measured on 16 cores with AVX-512 before codes were searched by tables, and not with these codes yet.
 
     A query over n entries visits the fraction ``visited_at_million * (n / 10**6) ** -visited_slope`` of them. Constants
     must be finite and not negative; others raise ValueError or TypeError.
@@ -131,7 +130,7 @@ def plan_cluster(
     worker_cores, worker_memory
         Cores and bytes of memory per worker.
     costs : SearchCosts, optional
-        Constants of your machine, such as those that ``benchmarks/cluster_recall.py --costs`` writes.
+        Constants of your machine, such as those that ``benchmarks/cluster.py --costs`` writes.
 
     Examples
     --------
