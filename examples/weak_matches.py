@@ -12,15 +12,14 @@ N_ENTRIES, N_FEATURES, N_RECORDINGS, CORRELATION = 2_000, 4096, 400, 0.15
 
 
 def main():
-    plan = ts.theory.plan(
-        correlation=CORRELATION, detection=0.95, false_alarm=0.01, n_features=N_FEATURES, n_entries=N_ENTRIES
-    )
-    print(f"plan: {plan.n_bits} of {plan.n_pool} projections, {plan.bytes_per_entry} bytes per entry")
+    target = {"correlation": CORRELATION, "detection": 0.95, "false_alarm": 0.01}
+    plan = ts.theory.plan(**target, n_features=N_FEATURES, n_entries=N_ENTRIES, family="grouped")
+    print(f"plan: {plan.n_bytes} bytes per entry, {plan.n_pool} projections")
     print(f"      accept estimated correlations of at least {plan.threshold:.4f}")
 
     rng = np.random.default_rng(1)
     fingerprints = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=plan.n_bits, norms=False, random_state=7)
+    index = ts.GroupedIndex(n_features=N_FEATURES, n_bytes=plan.n_bytes, random_state=7)
     index.add(fingerprints)
 
     noise = rng.standard_normal((N_RECORDINGS, N_FEATURES)).astype(np.float32)
@@ -34,9 +33,8 @@ def main():
     print(f"false alarms in {alarms.mean():.2%} of {N_RECORDINGS} searches without a match (planned: 1%)")
 
     best = index.search(present[0], k=2)
-    shape = {"n_bits": plan.n_bits, "n_pool": N_FEATURES}
     for id, score, p_value in zip(best.ids[0], best.scores[0], best.p_values[0], strict=True):
-        low, high = ts.theory.correlation_interval(float(score), scoring="asymmetric", **shape)
+        low, high = ts.theory.grouped_correlation_interval(float(score), n_bytes=plan.n_bytes, scoring="asymmetric")
         print(f"recording 0: entry {id}, correlation {score:.3f} [{low:.3f}, {high:.3f}], p-value {p_value:.1e}")
 
 

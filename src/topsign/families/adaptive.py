@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64
+from .._arrays import Array, Bytes, Float32, Float64, Int32
 from .._checks import check_count, check_pool
 from ..kernels import Layout
 from .sign_codes import AdaptiveCodes
@@ -130,7 +130,7 @@ class AdaptiveRecipe(SignsRecipe):
         codes = kernels.active().pack_codes(self.layout, locations, signs, n_threads=threads)
         return np.hstack([codes, factors])
 
-    def unpacked(self, codes: Bytes) -> tuple[Any, Bytes]:
+    def unpacked(self, codes: Bytes) -> tuple[Int32, Bytes]:
         """Return the locations of codes, (n_codes, n_bits) int32, and their packed signs."""
         rows = np.ascontiguousarray(codes[:, : self.n_bytes])
         return kernels.active().unpack_codes(self.layout, rows, n_threads=kernels.n_threads(None))

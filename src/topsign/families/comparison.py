@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from ..kernels import (
     Scoring,
     VisitedCodes,
 )
-
-if TYPE_CHECKING:
-    from .projected import ProjectedRecipe
 
 Int8 = npt.NDArray[np.int8]
 
@@ -308,7 +305,7 @@ class CodeComparison(CodeSearch, Comparison):
     Values are estimated correlations, or their products with the norms of the signals; queries count as unit vectors.
     """
 
-    recipe: ProjectedRecipe
+    recipe: Any  # ProjectedRecipe
     norms: Float64
     metric: str
     signs: Int8 | None = None  # (n_queries, n_pool) signs of the projections, 0 for those not kept; None: cosines
@@ -359,11 +356,12 @@ class CodeComparison(CodeSearch, Comparison):
 
     @property
     def null(self) -> Null | None:
-        if self.spreads is None:
-            return self.recipe.null
-        from .null_distributions import NormalNull  # SciPy takes long to import
+        if self.spreads is not None:
+            from .null_distributions import NormalNull  # SciPy takes long to import
 
-        return NormalNull()
+            return NormalNull()
+        known: Null | None = self.recipe.null
+        return known
 
     @property
     def fixed_null(self) -> bool:

@@ -60,7 +60,7 @@ class ProjectedRecipe(Recipe):
         return self.n_pool
 
     @lazy
-    def scorer(self) -> Scoring:  # type: ignore[override]
+    def scorer(self) -> Scoring:
         return self.scoring_of(self.factor)
 
     def scoring_of(self, factor: str | None, *, code_bytes: int | None = None) -> Scoring:
@@ -89,11 +89,6 @@ class ProjectedRecipe(Recipe):
     @abstractmethod
     def null(self) -> Null | None:
         """Null distribution of estimated correlations; None if it is not known."""
-
-    @property
-    def reconstruction_cosine(self) -> float:
-        """Mean of the estimated correlation of a signal with its own code."""
-        return 1.0
 
     @property
     def n_features(self) -> int:

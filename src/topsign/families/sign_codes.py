@@ -224,7 +224,8 @@ class LocatedCodes(SignCodes):
         self.check_form(form)
         if form != "sparse":
             return super().to_form(form)
-        return {"locations": self.locations, "signs": self.signs} | self._factors()
+        located: dict[str, Array] = {"locations": self.locations, "signs": self.signs}
+        return located | self._factors()
 
     @classmethod
     def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
@@ -284,16 +285,16 @@ class GroupedCodes(LocatedCodes):
         if locations.size and (locations // 8 != groups).any():
             raise ValueError("locations must be one of each group of eight projections")
         nibbles = (locations % 8 | positive * 8).astype(np.uint8)
-        return nibbles[:, ::2] | nibbles[:, 1::2] << 4
+        return np.asarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4, np.uint8)
 
     @property
     def _nibbles(self) -> Bytes:
         data = self.data[:, : self.recipe.n_bytes]
-        return np.stack([data & 15, data >> 4], axis=2).reshape(len(data), -1)
+        return np.stack([data & 15, data >> 4], axis=2).reshape(len(data), self.n_kept)
 
     @property
     def locations(self) -> Int32:
-        return (self._nibbles & 7) + np.arange(0, self.n_pool, 8, dtype=np.int32)
+        return np.asarray((self._nibbles & 7) + np.arange(0, self.n_pool, 8), np.int32)
 
     @property
     def signs(self) -> npt.NDArray[np.int8]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import kernels
-from ..._arrays import Array, Bytes, Float32, Float64, Int32, Int64
+from ..._arrays import Array, Bytes, Float32, Float64, Int32
 from ..._checks import check_choice, check_count
 from ..._lazy import lazy
 from ..._random import RandomState, make_seed, normals
@@ -43,7 +43,7 @@ STEP_DIMS = 32  # maximum number of coordinates that a step gets: more capture h
 NOISE, NOISE_ROUNDS, ANNEALED_ROUNDS = 8192, 10, 7  # noise signals and Lloyd rounds on them, the first ones annealed
 SIGNALS, SIGNAL_ROUNDS = 20_000, 5  # approximate number of signals and Lloyd rounds on them
 NOISE_WEIGHT, SIGNAL_WEIGHT = 0.5, 8.0  # members by which centroids are shrunk towards those of the round before
-WHITE_STEPS, WHITE_SAMPLES, WHITE_ROUNDS = 16, 2**15, 14  # of books for white signals
+WHITE_STEPS, WHITE_VALUES, WHITE_ROUNDS = 16, 2**21, 16  # steps, values and rounds that train a book for white signals
 GRID = 2.0**8  # noise is rounded to its reciprocal, so that the last bit of a normal quantile decides nothing
 
 Made = TypeVar("Made", bound=TrellisRecipe)
@@ -120,7 +120,7 @@ def learn_recipe(
     learned = _learn(sample, basis, center, n_steps, random_state)
     steps = Steps.of(learned.variances, n_steps)
     if basis != "principal":
-        recipe = family(learned.projection, metric, learned.mean, steps.white_design())
+        recipe = family(learned.projection, metric, learned.mean, *steps.white_design(len(learned.variances)))
         return recipe if learned.mean is None else _measured(recipe, sample)
     books = steps.noise_books(learned.projection.seed)
     recipe = family(learned.projection, metric, learned.mean, steps.design(books))
@@ -149,7 +149,7 @@ class Steps:
 
         weights = (np.maximum(variances, 0) / variances.max()) ** EMPHASIS
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)
-        most = min(np.count_nonzero(rates), STEP_DIMS * n_steps, MAX_CODED)
+        most = min(int(np.count_nonzero(rates)), STEP_DIMS * n_steps, MAX_CODED)
         chosen = np.argsort(-rates, kind="stable")[:most]
         loads = [(0.0, step) for step in range(n_steps)]
         step_of = np.empty(most, np.int64)
@@ -173,7 +173,7 @@ class Steps:
         """Number of coordinates of each step."""
         return np.diff(self.first)
 
-    def columns(self, book: int) -> Int64:
+    def columns(self, book: int) -> Int32:
         """Return the coordinates of the steps that share a book, (n_steps, n_dims)."""
         steps = np.flatnonzero(self.book_of_step == book)
         return self.first[steps, np.newaxis] + np.arange(self.dims[steps[0]])
@@ -232,15 +232,16 @@ class Steps:
         """Return books that fit Gaussian noise with the variances of each step, from random ones by annealing."""
         deviations, n_coded = np.sqrt(self.variances), len(self.coded)
         noise = (grid_normals(seed, "noise", NOISE * n_coded).reshape(NOISE, n_coded) * deviations).astype(np.float32)
-        books = self._random_books(seed, "books", 0.7)
+        books = self.random_books(seed, "books", 0.7)
         for number in range(NOISE_ROUNDS):
             books = self.refined(books, noise, NOISE_WEIGHT)
             if number < ANNEALED_ROUNDS:
-                moves = self._random_books(seed, f"round {number}", 0.1 * (1 - number / ANNEALED_ROUNDS) ** 2)
+                moves = self.random_books(seed, f"round {number}", 0.1 * (1 - number / ANNEALED_ROUNDS) ** 2)
                 books = [book + move for book, move in zip(books, moves, strict=True)]
         return books
 
-    def _random_books(self, seed: int, name: str, scale: float) -> list[Float64]:
+    def random_books(self, seed: int, name: str, scale: float) -> list[Float64]:
+        """Return books of normal values with a multiple of the coordinates' deviations."""
         columns = [self.columns(number)[0] for number in range(int(self.book_of_step.max()) + 1)]
         values = grid_normals(seed, name, N_WINDOWS * sum(map(len, columns))) * scale
         ends = np.cumsum([N_WINDOWS * len(at) for at in columns])[:-1]
@@ -248,24 +249,32 @@ class Steps:
         parts = zip(np.split(values, ends), columns, strict=True)
         return [part.reshape(N_WINDOWS, len(at)) * deviations[at] for part, at in parts]
 
-    def white_design(self) -> RingDesign:
-        """Return the design for coordinates of equal variance, whose books depend only on their size."""
+    def white_design(self, n_features: int) -> tuple[RingDesign, float]:
+        """Return the design for coordinates of equal variance, and the mean cosine of signals and reconstructions.
+
+        The books depend only on the sizes of steps.
+        """
         deviation = float(np.sqrt(self.variances[0]))
         sizes = [self.columns(number).shape[1] for number in range(int(self.book_of_step.max()) + 1)]
         made = [white_book(size) for size in sizes]
-        shares = np.repeat([made[number][1] for number in self.book_of_step], self.dims)
-        return self.design([book * deviation for book, _ in made], shares)
+        shares, products = (
+            np.repeat([made[number][which] for number in self.book_of_step], self.dims) for which in (1, 2)
+        )
+        cosine = round(float(products.sum() / np.sqrt(shares.sum() * n_features)), 4)
+        return self.design([book * deviation for book, _, _ in made], shares), cosine
 
 
 @cache
-def white_book(n_dims: int) -> tuple[Float64, float]:
-    """Return the book of a step with ``n_dims`` white coordinates, and the share of energy that it captures.
+def white_book(n_dims: int) -> tuple[Float64, float, float]:
+    """Return the book of a step with ``n_dims`` white coordinates.
+
+    Then the mean square of a reconstructed coordinate, and its mean product with the coordinate, on fresh noise.
 
     It is the same on every machine: noise is on a grid, so that its sums are exact.
     """
     if n_dims == 0:
-        return np.zeros((N_WINDOWS, 0)), 0.0
-    n_coded, n_signals = WHITE_STEPS * n_dims, WHITE_SAMPLES // WHITE_STEPS
+        return np.zeros((N_WINDOWS, 0)), 0.0, 0.0
+    n_coded = WHITE_STEPS * n_dims
     steps = Steps(
         coded=np.arange(n_coded, dtype=np.int32),
         first=np.arange(0, n_coded + 1, n_dims, dtype=np.int32),
@@ -273,22 +282,26 @@ def white_book(n_dims: int) -> tuple[Float64, float]:
         variances=np.ones(n_coded),
         emphases=np.ones(n_coded),
     )
-    noise = grid_normals(n_dims, "white", n_signals * n_coded).reshape(n_signals, n_coded).astype(np.float32)
-    (book,) = steps._random_books(n_dims, "white books", 0.7)
+    n_signals = min(2**13, WHITE_VALUES // n_coded)
+    noise = grid_normals(n_dims, "white noise", 9 * n_signals // 8 * n_coded).reshape(-1, n_coded).astype(np.float32)
+    (book,) = steps.random_books(n_dims, "white books", 0.7)
     for number in range(WHITE_ROUNDS):
-        (book,) = steps.refined([book], noise, NOISE_WEIGHT)
+        (book,) = steps.refined([book], noise[:n_signals], NOISE_WEIGHT)
         calm = max(0.0, 1 - number / (0.7 * WHITE_ROUNDS))
-        (move,) = steps._random_books(n_dims, f"white round {number}", 0.1 * calm**2)
+        (move,) = steps.random_books(n_dims, f"white round {number}", 0.15 * calm**2)
         book = book + move
-    design = steps.measured([book], noise)
-    return book, design.energy / n_coded
+    fresh = noise[n_signals:]
+    design = steps.measured([book], fresh)
+    members = encode_windows(design, fresh).ravel()
+    sums = [np.bincount(members, fresh[:, at].ravel(), minlength=N_WINDOWS) for at in steps.columns(0).T]
+    return book, design.energy / n_coded, float((np.array(sums).T * book).sum()) / fresh.size
 
 
 def encode_windows(design: RingDesign, coordinates: Float32) -> Bytes:
     """Return the windows that each step reads from the codes of coordinates, (n_signals, n_steps)."""
     codes = kernels.active().ring_encode(design.ring(), coordinates, n_threads=n_threads(None))[:, :-2]
     nibbles = np.stack([codes >> 4, codes & 15], axis=2).reshape(len(codes), -1)
-    return np.roll(nibbles, 1, axis=1) << 4 | nibbles
+    return np.asarray(np.roll(nibbles, 1, axis=1) << 4 | nibbles, np.uint8)
 
 
 def grid_normals(seed: int, name: str, count: int) -> Float64:
@@ -297,11 +310,12 @@ def grid_normals(seed: int, name: str, count: int) -> Float64:
 
 
 def _measured(recipe: Made, sample: Sample) -> Made:
-    """Return the recipe with the measured mean cosine of signals and their reconstructions."""
+    """Return the recipe with the mean cosine of signals and their reconstructions."""
     some = sample.some(MEASURED)
     (block,) = float_blocks(some, max(1, len(some)))
     decoded = recipe.directions(recipe.encode(block, n_threads=n_threads(None)))
-    return replace(recipe, measured_cosine=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
+    cosine = round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4)
+    return replace(recipe, reconstruction_cosine=cosine)
 
 
 def _learn(

@@ -210,7 +210,10 @@ class TrellisRecipe(ProjectedRecipe):
     space_mark: ClassVar[bytes] = b"trellis"  # queries have norm one
 
     design: RingDesign = None  # type: ignore[assignment]  # never omitted
-    measured_cosine: float | None = None  # mean cosine of the sample's signals and their reconstructions
+    reconstruction_cosine: float = 1.0
+    """Mean cosine of signals and their reconstructions, of the sample or of white signals if nothing was learned.
+
+    Cosines divided by it estimate correlations."""
 
     # Making
 
@@ -301,16 +304,6 @@ class TrellisRecipe(ProjectedRecipe):
     def is_learned(self) -> bool:
         """Whether anything was learned from signals."""
         return self.mean is not None or isinstance(self.projection, Principal)
-
-    @lazy
-    def reconstruction_cosine(self) -> float:  # type: ignore[override]
-        """Mean cosine of signals and their reconstructions; cosines divided by it estimate correlations.
-
-        Measured on the learning sample, or that of white signals if nothing was learned.
-        """
-        if self.measured_cosine is not None:
-            return self.measured_cosine
-        return float(np.sqrt(self.design.energy / self.n_features))
 
     @lazy
     def ring(self) -> Ring:
@@ -470,8 +463,8 @@ class TrellisRecipe(ProjectedRecipe):
         basis = "hadamard" if projection is None else projection
         if not isinstance(basis, Projection):
             check_choice(basis, "projection", BASES)
-        options = {"n_bytes": check_count(n_bytes, "n_bytes", maximum=MAX_BYTES), "random_state": random_state}
-        return cls.learn(weights, basis=basis, center=basis == "principal", **options)
+        n_bytes = check_count(n_bytes, "n_bytes", maximum=MAX_BYTES)
+        return cls.learn(weights, n_bytes=n_bytes, basis=basis, center=basis == "principal", random_state=random_state)
 
     @classmethod
     def needs_weights(cls, n_features: int, **options: Any) -> bool:
@@ -515,8 +508,10 @@ class TrellisRecipe(ProjectedRecipe):
         )
 
     def to_json(self) -> Record:
-        record = super().to_json() | {"design": self.design.to_json()}
-        return record if self.measured_cosine is None else record | {"measured_cosine": self.measured_cosine}
+        return super().to_json() | {
+            "design": self.design.to_json(),
+            "reconstruction_cosine": self.reconstruction_cosine,
+        }
 
     def described(self) -> Record:
         record = super().described()
@@ -524,11 +519,11 @@ class TrellisRecipe(ProjectedRecipe):
 
     @classmethod
     def parse(cls, record: Record) -> Self:
-        projection, cosine = read_projection(record), record.get("measured_cosine")
+        projection, cosine = read_projection(record), record["reconstruction_cosine"]
         if not is_orthonormal(projection):
             raise ValueError(f"trellis codes need an orthonormal basis of all coordinates, got {projection!r}")
-        if cosine is not None and not 0 < check_real(cosine, "measured_cosine", maximum=1) <= 1:
-            raise ValueError(f"measured_cosine must be a mean cosine in (0, 1], got {cosine}")
+        if not 0 < check_real(cosine, "reconstruction_cosine", maximum=1) <= 1:
+            raise ValueError(f"reconstruction_cosine must be a mean cosine in (0, 1], got {cosine}")
         metric = check_choice(record["metric"], "metric", METRICS)
         mean = read_mean(record.get("mean"), projection.n_features)
         design = RingDesign.from_json(record["design"], projection.n_features)
