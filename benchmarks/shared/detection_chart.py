@@ -26,7 +26,7 @@ def detection_chart(report, trellis):
     below = rates <= 1  # plain signs: a bit for each dimension at the most
     lines = [
         ("the limit (Shannon)", n_bytes, theory.rate_distortion_limit(rates), "#555555", ":"),
-        ("topsign, trellis codes", n_bytes, theory.trellis_energy(rates, window=12), "#009E73", "-."),
+        ("topsign, trellis codes", n_bytes, theory.trellis_energy(rates), "#009E73", "-."),
         ("topsign, adaptive codes", sizes, energies, "#0072B2", "-"),
         ("sign codes (LSH)", n_bytes[below], 2 / np.pi * rates[below], "#D55E00", "--"),
     ]
