@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from test_trellis import steep
 
 import topsign as ts
-from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
+from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.families.base import unit
 from topsign.families.decoded import DecodedComparison, DecodedPairing, unit_queries
 from topsign.index import index_for
@@ -17,34 +17,34 @@ pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarni
 
 N_FEATURES = 32
 
-# Scores of signs are float32 sums of at most 64 terms, of projections computed in float32. Queries of trellis codes are
-# rounded to 8 bits, with an error of at most 1/254 of the largest coordinate in each of 32.
-EXACT, ROUNDED = 1e-5, 0.02
+# Queries are rounded to at least 13 bits: an error of at most 2**-14 of the largest of 64 projections in each of them.
+# Factors of trellis codes have an error of up to 2**-14.
+ERROR = 1e-3
 
-ADAPTIVE = [
-    {"n_bits": 7},
-    {"n_bits": 7, "norms": False},
-    {"n_bits": 9, "n_pool": 50, "projection": "gaussian", "layout": "fast"},
-    {"n_bits": 7, "metric": "inner_product"},
-    {"n_bits": 7, "center": True},
+INNER = {"metric": "inner_product"}
+CASES = [
+    (AdaptiveRecipe, {"n_bits": 7}),
+    (AdaptiveRecipe, {"n_bits": 9, "n_pool": 50, "projection": "gaussian"}),
+    (AdaptiveRecipe, {"n_bits": 7} | INNER),
+    (AdaptiveRecipe, {"n_bits": 7, "center": True}),
+    (SignRecipe, {}),
+    (SignRecipe, {"n_bytes": 8}),
+    (SignRecipe, INNER),
+    (SignRecipe, {"center": True}),
+    (GroupedRecipe, {}),
+    (GroupedRecipe, {"n_bytes": 5, "projection": "gaussian"}),
+    (GroupedRecipe, {"n_bytes": 3} | INNER),
+    (GroupedRecipe, {"center": True}),
+    (TrellisRecipe, {"n_bytes": 5, "basis": "hadamard", "center": False}),
+    (TrellisRecipe, {"n_bytes": 5, "basis": "hadamard"}),
+    (TrellisRecipe, {"n_bytes": 5}),
+    (TrellisRecipe, {"n_bytes": 5} | INNER),
 ]
-SIGN = [{}, {"norms": False, "n_pool": 64}, {"metric": "inner_product"}, {"center": True}]
-TRELLIS = [
-    {"basis": "hadamard", "center": False},
-    {"basis": "hadamard"},
-    {"norms": True},
-    {"n_local": 4},
-    {"n_local": 2, "norms": True, "metric": "inner_product"},
-]
-CASES = [(family, options) for family, all_ in (("a", ADAPTIVE), ("s", SIGN), ("t", TRELLIS)) for options in all_]
 
 
 def made(family, options, sample):
-    """Return a recipe of a built-in family, and the tolerance of its scores."""
-    if family == "t":
-        return TrellisRecipe.learn(sample, n_bytes=5, random_state=1, **options), ROUNDED
-    kind = AdaptiveRecipe if family == "a" else SignRecipe
-    return kind.learn(sample, n_features=N_FEATURES, random_state=1, **options), EXACT
+    """Return a recipe of a built-in family."""
+    return family.learn(sample, n_features=N_FEATURES, random_state=1, **options)
 
 
 def filled(recipe, rng):
@@ -61,7 +61,7 @@ def filled(recipe, rng):
 def definition(recipe, index, queries):
     """Return inner products of unit queries with the reference vectors of all entries by ascending id, in float64."""
     codes = index.get(index.ids).codes
-    vectors = recipe.reference(codes.data, codes.columns).astype(np.float64)
+    vectors = recipe.reference(codes.data).astype(np.float64)
     given = queries.astype(np.float64) - (0 if recipe.center is None else recipe.center)
     norms = np.linalg.norm(given, axis=1, keepdims=True)
     return given / norms @ vectors.T, norms
@@ -69,11 +69,11 @@ def definition(recipe, index, queries):
 
 @pytest.mark.parametrize(("family", "options"), CASES)
 def test_fast_comparisons_agree_with_the_definition(rng, family, options):
-    recipe, error = made(family, options, steep(rng, 700))
+    recipe = made(family, options, steep(rng, 700))
     index, queries = filled(recipe, rng), steep(rng, 9)
     expected, norms = definition(recipe, index, queries)
     factors = norms if recipe.metric == "inner_product" else np.ones_like(norms)
-    error = error * np.abs(expected).max()
+    error = ERROR * np.abs(expected).max()
     found = index.search(queries, k=len(index))
     order = np.searchsorted(index.ids, found.ids)
     ranked = np.take_along_axis(expected, order, axis=1)
@@ -88,7 +88,7 @@ def test_fast_comparisons_agree_with_the_definition(rng, family, options):
 
 @pytest.mark.parametrize(("family", "options"), CASES)
 def test_the_default_comparison_is_the_definition(rng, family, options):
-    recipe, _ = made(family, options, steep(rng, 700))
+    recipe = made(family, options, steep(rng, 700))
     index, queries = filled(recipe, rng), np.vstack([steep(rng, 5), np.zeros((1, N_FEATURES))])
     if recipe.center is not None:
         queries[-1] = recipe.center
@@ -120,8 +120,8 @@ class PlainRecipe(TrellisRecipe):
 class WeightedRecipe(PlainRecipe):
     """Codes whose reference vectors are not of norm one."""
 
-    def reference(self, codes, columns):
-        return 3 * super().reference(codes, columns)
+    def reference(self, codes):
+        return 3 * super().reference(codes)
 
 
 @pytest.mark.parametrize("kind", [PlainRecipe, WeightedRecipe])
@@ -166,6 +166,6 @@ def test_a_family_that_only_encodes_and_decodes_can_be_searched(rng, kind):
 
 
 def test_reference_vectors_of_trellis_codes_are_those_of_norm_one(rng):
-    codes = ts.TrellisEncoder(5, norms=True, random_state=1).fit(steep(rng, 700)).encode(steep(rng, 20))
+    codes = ts.TrellisEncoder(5, random_state=1).fit(steep(rng, 700)).encode(steep(rng, 20))
     recipe = codes.recipe
-    assert_allclose(recipe.reference(codes.data, {}), unit(codes.decode()), atol=1e-6)
+    assert_allclose(recipe.reference(codes.data), unit(codes.decode()), atol=1e-6)

@@ -8,28 +8,33 @@ from emulator import COMPILER, EmulatedDevice
 
 import topsign as ts
 from topsign import nn
-from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
+from topsign.encoding import encode
+from topsign.errors import StorageError
+from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.heads import Head
+from topsign.projections import Projected
 
-DESIGN_ARRAYS = ("coded", "offsets", "amplitudes", "gains", "emphases", "deviations")
+DESIGN_ARRAYS = ("coded", "first", "book_of_step", "levels", "amplitudes", "gains", "emphases")
+
+
+def family(kind, **options):
+    return lambda sample: kind.learn(sample, n_features=sample.shape[1], random_state=7, **options)
+
 
 FAMILIES = {
-    "adaptive": lambda sample: AdaptiveRecipe.learn(sample, n_features=sample.shape[1], n_bits=16, random_state=7),
-    "adaptive, fast, centred": lambda sample: AdaptiveRecipe.learn(
-        sample, n_features=sample.shape[1], n_bits=16, n_pool=80, layout="fast", center=True, random_state=7
+    "sign": family(SignRecipe, n_bytes=5),
+    "sign, gaussian, inner products": family(SignRecipe, projection="gaussian", metric="inner_product"),
+    "grouped": family(GroupedRecipe),
+    "grouped, centred": family(GroupedRecipe, n_bytes=5, center=True),
+    "grouped, gaussian, inner products": family(
+        GroupedRecipe, n_bytes=4, projection="gaussian", metric="inner_product"
     ),
-    "adaptive without norms": lambda sample: AdaptiveRecipe.learn(
-        sample, n_features=sample.shape[1], n_bits=16, norms=False, random_state=7
-    ),
-    "sign": lambda sample: SignRecipe.learn(sample, n_features=sample.shape[1], n_pool=50, random_state=7),
-    "sign, gaussian": lambda sample: SignRecipe.learn(
-        sample, n_features=sample.shape[1], projection="gaussian", random_state=7
-    ),
-    "trellis": lambda sample: TrellisRecipe.learn(sample, n_bytes=8, norms=True, random_state=7),
-    "trellis, local bases": lambda sample: TrellisRecipe.learn(sample, n_bytes=8, n_local=2, random_state=7),
-    "trellis, random basis": lambda sample: TrellisRecipe.learn(
-        sample, n_bytes=8, basis="hadamard", center=False, norms=True, random_state=7
-    ),
+    "adaptive": family(AdaptiveRecipe, n_bits=16),
+    "adaptive, centred": family(AdaptiveRecipe, n_bits=16, n_pool=80, center=True),
+    "adaptive, inner products": family(AdaptiveRecipe, n_bits=16, metric="inner_product"),
+    "trellis": family(TrellisRecipe, n_bytes=8),
+    "trellis, inner products": family(TrellisRecipe, n_bytes=8, metric="inner_product"),
+    "trellis, random basis": family(TrellisRecipe, n_bytes=8, basis="hadamard", center=False),
 }
 
 
@@ -43,15 +48,15 @@ def test_built_in_families_keep_the_contract(name):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not COMPILER, reason="the kernels of the emulated GPU are compiled")
-@pytest.mark.parametrize("name", ["adaptive", "sign", "trellis"])
+@pytest.mark.parametrize("name", ["adaptive", "grouped", "sign", "trellis"])
 def test_built_in_families_keep_the_contract_on_a_gpu(name):
     ts.testing.check_family(FAMILIES[name], device=EmulatedDevice())
 
 
 def test_a_family_that_decodes_wrongly_is_noticed():
     class Wrong(SignRecipe):
-        def decode(self, codes, columns):
-            return -super().decode(codes, columns)
+        def decode(self, codes):
+            return -super().decode(codes)
 
     with pytest.raises(AssertionError, match="resemble the signals"):
         ts.testing.check_family(lambda sample: Wrong.learn(sample, n_features=sample.shape[1], random_state=7))
@@ -66,7 +71,7 @@ def test_a_family_whose_search_misses_entries_is_noticed():
         ts.testing.check_family(lambda sample: Blind.learn(sample, n_features=sample.shape[1], random_state=7))
 
 
-def test_a_family_whose_columns_are_lost_is_noticed():
+def test_a_family_whose_codes_are_lost_is_noticed():
     class Forgetful(SignRecipe):
         def pack(self, codes):
             return bytes(codes.nbytes)
@@ -86,7 +91,7 @@ def test_the_example_of_the_documentation_fits_on_a_page():
 
 
 def test_every_family_is_registered():
-    assert {"adaptive", "sign", "trellis"} <= set(Recipe.families)
+    assert {"adaptive", "grouped", "sign", "trellis"} <= set(Recipe.families)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +105,7 @@ def client():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adaptive", "trellis, local bases"])
+@pytest.mark.parametrize("name", ["adaptive", "grouped", "trellis"])
 def test_built_in_families_keep_the_contract_on_a_cluster(name, client):
     ts.testing.check_family(FAMILIES[name], client=client)
 
@@ -120,17 +125,16 @@ def test_shared_bytes_are_reported_consistently(name, rng):
     """A recipe, its copy from a file, a head and a layer count each learned array once."""
     sample = rng.standard_normal((600, 40)).astype(np.float32) + 0.5
     recipe = FAMILIES[name](sample)
-    learned = [recipe.mean, *(getattr(recipe.projection, part, None) for part in ("axes", "means"))]
-    learned += [getattr(design, part) for design in getattr(recipe, "designs", ()) for part in DESIGN_ARRAYS]
+    learned = [recipe.mean, getattr(recipe.projection, "axes", None)]
+    learned += [getattr(getattr(recipe, "design", None), part, None) for part in DESIGN_ARRAYS]
     if name == "trellis, random basis":
         learned = []
     assert recipe.shared_nbytes == sum(array.nbytes for array in learned if array is not None)
     assert Recipe.from_json(recipe.to_json(), "test").shared_nbytes == recipe.shared_nbytes
-    if name in ("adaptive, fast, centred", "adaptive without norms", "trellis, local bases"):
+    if recipe.center is not None:
         return  # heads do not support these recipes
     head = Head.of(recipe, sample[:50], np.zeros(50), np.arange(50))
-    held = [head.codes, *head.columns.values()]
-    assert head.nbytes == sum(array.nbytes for array in held) + recipe.shared_nbytes
+    assert head.nbytes == head.codes.nbytes + recipe.shared_nbytes
     layer = nn.CompressedLinear.from_head(head)
     assert layer.nbytes == sum(buffer.nbytes for buffer in layer.buffers()) + recipe.shared_nbytes
     assert layer.nbytes == head.nbytes
@@ -153,3 +157,43 @@ def test_the_recipe_of_weights_has_their_features():
     weights = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
     recipe = Recipe.for_weights.__func__(SignRecipe, weights, random_state=7)
     assert recipe.n_features == 16
+
+
+@pytest.mark.parametrize("kind", [SignRecipe, GroupedRecipe, AdaptiveRecipe])
+def test_a_recipe_accepts_its_own_parameters(kind):
+    recipe = kind.make(n_features=32, random_state=7)
+    assert recipe.disagreement(**recipe.parameters()) is None
+    size = kind.size_name
+    assert f"{size}=" in recipe.disagreement(**{size: getattr(recipe, size) + 1})
+    assert "seed=7" in recipe.disagreement(random_state=8)
+    assert "center=True" in recipe.disagreement(center=True)
+
+
+@pytest.mark.parametrize(("kind", "per_byte"), [(SignRecipe, 8), (GroupedRecipe, 16)])
+def test_n_bytes_sets_the_size_of_the_pool(kind, per_byte):
+    recipe = kind.make(n_features=100, n_bytes=9, random_state=7)
+    assert recipe.n_pool == 9 * per_byte
+    assert recipe.code_bytes == 9
+    assert kind.make(n_features=100, n_bytes=9, metric="inner_product", random_state=7).code_bytes == 11
+    assert kind.make(n_features=100, random_state=7).n_pool <= 100
+    with pytest.raises(ValueError, match="n_bytes must be"):
+        kind.make(n_features=100, n_bytes=0)
+    record = recipe.to_json() | {"n_bytes": 8}
+    with pytest.raises(StorageError, match="shape"):
+        Recipe.from_json(record, "a file")
+
+
+def test_correlations_of_codes_without_scales_are_unbiased(rng):
+    """Scores use the scale that is expected of a normal signal: their mean over seeds is the correlation."""
+    signal, noise = rng.standard_normal((2, 256))
+    noise -= signal * (signal @ noise) / (signal @ signal)
+    noise *= np.linalg.norm(signal) / np.linalg.norm(noise)
+    query = 0.3 * signal + np.sqrt(1 - 0.09) * noise
+    for kind, options in ((SignRecipe, {}), (GroupedRecipe, {}), (AdaptiveRecipe, {"n_bits": 32})):
+        found = []
+        for seed in range(300):
+            recipe = kind.make(n_features=256, projection="gaussian", random_state=seed, **options)
+            codes = recipe.codes_type(encode(recipe, signal[np.newaxis]), recipe=recipe)
+            projected = Projected.of(recipe.project(query[np.newaxis])[0], recipe)
+            found.append(codes.scores(projected, query_norms=[np.linalg.norm(query)])[0, 0])
+        assert abs(np.mean(found) - 0.3) < 4 * np.std(found) / np.sqrt(300), kind

@@ -234,7 +234,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inpu
     assert_array_equal(head.logits(on_device), logits.astype(np.float32))
     inputs[1, 5] = np.nan
     on_device, finite = rounder.round(inputs), np.arange(n_inputs) != 1
-    for _ in range(2):  # the second time with the recorded launches of the first
+    for _ in range(2):  # the second time with the buffers of the first
         values, classes = head.topk(on_device, 7)
         expected = best_of(logits, 7)
         assert_array_equal(classes[finite], expected[0][finite])

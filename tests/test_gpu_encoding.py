@@ -115,7 +115,7 @@ def test_codes_of_projections_are_made_on_the_device(device, family, metric, n_f
     expected = ts.index_for(recipe)
     expected.add(signals)
     codes = expected.get(expected.ids).codes
-    assert_array_equal(gpu.GpuEncoder(recipe, device=device).encode(signals), codes.data)
+    assert_array_equal(gpu.GpuEncoder(recipe, device=device).encode_resident(signals), codes.data)
     assert gpu.SignalEncoder(recipe, device=device).encode(signals) == codes
 
 

@@ -12,8 +12,10 @@ from scipy import stats
 import topsign as ts
 from topsign import kernels
 from topsign.families.null_distributions import ScoreNull, SignsLaw
+from topsign.index import addition
 from topsign.search import make_scans
-from topsign.store import make_segments, segments
+from topsign.store import segments
+from topsign.theory.order_statistics import Selection
 
 pytestmark = pytest.mark.core
 
@@ -92,7 +94,7 @@ class Naive:
         return kept
 
     def _rounded(self, query):
-        limit = min(32767, (2**31 - 1) // len(query))
+        limit = self.recipe.scorer.limit
         step = np.float32(np.abs(query).max() / np.float32(limit))
         return np.rint(query.astype(float) / float(step)).astype(np.int64), step
 
@@ -128,7 +130,10 @@ class Naive:
     def correlation(self, row, i, scoring):
         if scoring == "asymmetric":
             return float(self.value(row, i)) / float(self.norms[i])
-        return float(self.recipe.law(self.n_compared).correlations(np.array([self.mismatches[row][i]]))[0])
+        distance = self.mismatches[row][i] / self.n_compared
+        if self.kind == "grouped":
+            return float(ts.theory.grouped_correlation_from_hamming(distance))
+        return float(ts.theory.correlation_from_hamming(distance, n_bits=self.n_compared, n_pool=self.n_pool))
 
     def score(self, row, i, scoring):
         """Return the score of an entry: a float32 value, multiplied in float64."""
@@ -259,7 +264,7 @@ def test_range_searches_are_exact(path, rng, kind, metric):
     for radius in (0, 12 / 32, 0.5, 1):
         found = index.within(queries, radius=radius, scoring="hamming", **options)
         for row in range(len(queries)):
-            near = [i for i in signals if naive.mismatches[row][i] <= radius * 32]
+            near = [i for i in signals if naive.mismatches[row][i] <= radius * naive.n_compared]
             expected = [i for _, i in reference.nearest(naive.keys(row, near, "hamming"), near, len(near))]
             assert_array_equal(found.ids[found.starts[row] : found.starts[row + 1]], expected)
     boundary = float(naive.score(0, next(iter(signals)), "asymmetric"))  # one entry scores exactly this
@@ -285,11 +290,10 @@ def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
 
 
 @pytest.mark.parametrize("pool", ["hadamard", "gaussian"])
-@pytest.mark.parametrize("norms", [True, False])
-def test_interpolated_p_values_follow_the_theory(pool, norms):
-    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool, "norms": norms}
-    table = SignLaw(**law)
+def test_interpolated_p_values_follow_the_theory(pool):
+    table = SignsLaw(Selection(512, 8192), n_features=8192, projection=pool)
     scores = np.linspace(-0.1, 0.27, 60)
+    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool}
     expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)
     assert expected.min() < 1e-30
     assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
@@ -434,20 +438,27 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     assert index.nbytes < 0.55 * held
 
 
-def test_adding_shuffled_ids_holds_no_second_copy(rng):
-    n = 400_000
-    ids, codes = rng.permutation(n), np.zeros((n, 100), np.uint8)
-    codes[:, :8] = ids[:, np.newaxis].astype("<i8").view(np.uint8)
-    final = ids.nbytes + codes.nbytes
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_adding_holds_few_codes_twice(rng, monkeypatch, shuffled):
+    """Codes are made as rows and stored in blocks, piece by piece."""
+    monkeypatch.setattr(addition, "CODES_BYTES", 2**20)
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 2**12)
+    n = 160_000
+    signals, ids = rng.standard_normal((n, 64)).astype(np.float32), rng.permutation(n) if shuffled else np.arange(n)
+    index = ts.SignIndex(n_features=64, n_bytes=128, random_state=7)
+    index.add(signals[:100], ids=ids[:100])
     tracemalloc.start()
-    parts = make_segments(ids, codes)
+    index.add(signals[100:], ids=ids[100:])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 0.3 * final
-    for part in parts:
-        assert (np.diff(part.ids) > 0).all()
-        assert_array_equal(part.codes.rows()[:, :8].copy().view("<i8")[:, 0], part.ids)
-    assert_array_equal(np.sort(np.concatenate([part.ids for part in parts])), np.arange(n))
+    assert index.nbytes > 20 * 2**20
+    assert peak - index.nbytes < 10 * 2**20  # 4 MiB of projections, 3 MiB of ids, rows and blocks of a piece
+    for segment in index.store.snapshot.segments:
+        assert (np.diff(segment.ids) > 0).all()
+    assert_array_equal(index.ids, np.arange(n))
+    wanted = rng.permutation(n)[:100]
+    signs = index.recipe.projection.apply(signals[np.argsort(ids)[wanted]]) >= 0
+    assert_array_equal(index.get(wanted).codes.data, np.packbits(signs, axis=1, bitorder="little"))
 
 
 def test_a_zero_query_is_refused_with_its_row(rng):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_array_equal
-from numpy_kernels import PATHS, use_path
 from test_index import levels_of
 
 import topsign as ts
@@ -49,7 +48,7 @@ class Compared:
         projection = recipe.projection
         levels = np.array([levels_of(kind, projected, n_bits) for projected in projection.apply(signals)])
         projected = projection.apply(queries)
-        limit = min(32767, (2**31 - 1) // recipe.n_pool)
+        limit = recipe.scorer.limit
         steps = np.abs(projected).max(axis=1) / np.float32(limit)
         rounded = np.rint(projected.astype(float) / steps.astype(float)[:, np.newaxis]).astype(np.int64)
         n_compared = {"adaptive": n_bits, "grouped": recipe.n_pool // 8, "sign": recipe.n_pool}[kind]
@@ -137,9 +136,7 @@ def test_batches_of_every_size_are_exact(rng, kind, size, batches):
     for index in indexes.values():
         ids, entered = fill(index, np.random.default_rng(n_features), signals)
     compared = Compared(kind, sizes.get("n_bits", 0), indexes, signals, entered, ids, queries)
-    for scoring, name, n_queries in product(("hamming", "asymmetric"), PATHS, batches):
-        if name == "numpy" and n_queries not in (5, 65):
-            continue  # it is slow and processes 64 queries at a time for every batch size
+    for scoring, name, n_queries in product(("hamming", "asymmetric"), kernels.available(), batches):
         metric = rng.choice(METRICS)
         orders, scores = compared.ranked(scoring, metric)
         rows = slice(first := rng.integers(len(queries) - n_queries + 1), first + n_queries)
@@ -157,6 +154,6 @@ def test_batches_of_every_size_are_exact(rng, kind, size, batches):
             matching = scores[rows] >= limits["threshold"]
         options = {"scoring": scoring, "n_threads": int(rng.integers(1, 3))}
         options["among"] = None if some.all() else rng.permutation(ids[some])
-        with use_path(name):
+        with kernels.use(name):
             assert_nearest(indexes[metric].search(queries[rows], k=k, **options), k, *truth)
             assert_matches(indexes[metric].within(queries[rows], **limits, **options), *truth, matching)

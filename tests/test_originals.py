@@ -49,7 +49,8 @@ def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
     assert index.originals == kind
     assert index.originals_nbytes >= 600 * 32 * np.dtype(kind).itemsize
     without = ts.AdaptiveIndex(n_features=32, random_state=7)
-    without.add(signals, ids=ids)
+    without.add(signals[:500], ids=ids[:500])
+    without.add(signals[500:], ids=ids[500:])
     assert index.nbytes == without.nbytes
     assert without.get(ids[:2]).signals is None
     assert without[int(ids[0])].signal is None

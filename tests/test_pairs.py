@@ -55,14 +55,14 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     index.remove([names[i] for i in gone] if names else gone)
     ids = np.setdiff1d(np.arange(120), gone)
     agreements = plain_agreements(index, [names[i] for i in ids] if names else ids)
-    law = Agreement(index.recipe.n_bits, index.recipe.n_pool)
+    law = Agreement.of(index.recipe)
     first, second = np.triu_indices(len(ids), 1)
     values = agreements[first, second]
     level = 1 - (1 - 0.01) ** (1 / len(first))
     calls = []
     for limit, kept in (
         ({"threshold": 0.5}, law.scores(values) >= 0.5),
-        ({"threshold": -1}, values >= -index.recipe.n_bits),
+        ({"threshold": -1}, values >= -law.n_kept),
         ({"false_alarm": 0.01}, law.log10_p_values(values) <= np.log10(level)),
     ):
         found = index.pairs(**limit, progress=lambda *done: calls.append(done))

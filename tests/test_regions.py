@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 import reference
-from numpy_kernels import use_path
 
 import topsign as ts
 from topsign import kernels
@@ -26,9 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarni
 
 @pytest.fixture(autouse=True)
 def free_choice(monkeypatch):
-    """Make small indexes visit regions, as if selecting regions took no time."""
+    """Make small indexes visit regions, as if selecting regions and reading codes at random took no time."""
     for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
         monkeypatch.setattr(visiting, name, 0.0)
+    monkeypatch.setattr("topsign.families.comparison.READING", 0.0)
 
 
 def clustered(n, seed=0, noise=0.5, n_clusters=60):
@@ -84,7 +84,7 @@ def test_visits_find_what_a_search_among_the_same_entries_finds(built, path, n_t
         comparison = index.recipe.prepare(queries, scoring=scoring)
         visits = visits_of(index, len(queries))
         expected_rows, expected = Comparison.visit(comparison, visits, 12, n_threads=1)
-        with use_path(path):
+        with kernels.use(path):
             rows, values = comparison.visit(visits, 12, n_threads=n_threads)
         known = rows >= 0
         assert np.array_equal(rows, expected_rows)
@@ -141,7 +141,7 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
     queries = rng.integers(-127, 128, (n_queries, width)).astype(np.int8)
     rows = rng.integers(0, 128, (n_rows, width)).astype(np.uint8)
     queries[0], rows[0] = -127, 127
-    with use_path(path) as chosen:
+    with kernels.use(path) as chosen:
         found = chosen.byte_products(queries, rows, n_threads=2)
     assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
 
@@ -174,7 +174,7 @@ def test_regions_are_chosen_as_the_reference_chooses_them(path, n_queries, n_reg
         ([1, 2, 3], [4, 5, 6], float(np.median(best))),
     ):
         rule = RegionRule(edges, np.array(n_chosen), np.array(n_entries), least)
-        with use_path(path):
+        with kernels.use(path):
             found, starts, chosen = regions.choose(rule, counts, units, n_threads=n_threads)
         assert np.array_equal(found, best)
         for query in range(n_queries):
@@ -357,7 +357,8 @@ def test_no_regions_are_chosen_if_a_batch_is_expected_to_be_exhaustive(learned, 
 
 @pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
 @pytest.mark.parametrize("name", ["adaptive", "grouped", "sign"])
-def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring):
+def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring, monkeypatch):
+    monkeypatch.undo()
     index = FAMILIES[name]()
     index.add(clustered(10))
     comparison = index.recipe.prepare(clustered(2), scoring=scoring)
@@ -445,6 +446,7 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
 
 def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(monkeypatch):
     """The exhaustive search of an index with originals compares these, not the codes."""
+    monkeypatch.setattr("topsign.families.comparison.READING", 25.0)
     queries = clustered(30, seed=8)
     for originals, is_exhaustive in ((None, True), ("float16", False)):
         index = FAMILIES["trellis"](originals=originals)

@@ -15,7 +15,7 @@ from topsign.search import living_ranges
 from topsign.search import pairs as module
 from topsign.store import segments
 
-OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}, {"n_local": 4}]
+OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]
 N_FEATURES = 32
 
 
@@ -35,20 +35,12 @@ def make(signals, **options):
 
 def plain_cosines(index, ids):
     """Return the cosines of all pairs by the definition."""
-    codes, recipe = index.get(ids).codes, index.recipe
-    levels, rows = codes.levels.tolist(), [None] * len(codes)
-    for cell, places in recipe.cells.of_codes(codes.data):
-        values = cell.design.values.tolist()
-        for place in places:
-            own = levels[place][: len(values)]
-            if recipe.n_local > 1:
-                axes = recipe.projection.matrix[recipe.projection.rows_of(cell.number)]
-                rows[place] = reference.trellis_signal(own, values, cell.mean, axes)
-            else:
-                mean = np.zeros((1, N_FEATURES), np.float32)
-                if cell.mean is not None:
-                    recipe.projection.project_block(cell.mean[np.newaxis], None, mean, 1)
-                rows[place] = reference.trellis_coordinates(own, values, mean[0], cell.design.coded.tolist())
+    recipe, design = index.recipe, index.recipe.design
+    mean = np.zeros(N_FEATURES) if recipe.mean is None else recipe.projection.apply(recipe.mean[np.newaxis])[0]
+    rows = [
+        reference.trellis_coordinates(levels, design.values.tolist(), mean, design.coded.tolist())
+        for levels in index.get(ids).codes.levels.tolist()
+    ]
     cosines = np.empty((len(rows), len(rows)))
     for i, one in enumerate(rows):
         for j in range(i, len(rows)):
@@ -101,7 +93,7 @@ def test_few_and_many_pairs_have_the_same_scores(signals, monkeypatch):
     assert 0 < len(few) < 60
 
 
-@pytest.mark.parametrize("options", [{}, {"n_local": 4, "norms": True, "metric": "inner_product"}])
+@pytest.mark.parametrize("options", [{}, {"metric": "inner_product"}])
 def test_files_give_the_same_pairs(signals, options, tmp_path):
     memory, file = make(signals, **options), make(signals, path=tmp_path / "a.topsign", **options)
     for index in (memory, file):
@@ -134,8 +126,8 @@ def test_zero_reconstructions_have_score_zero(signals):
     index = make(signals, basis="hadamard", center=False)
     index.add(signals[:5])
     pairing = index.recipe.pairing()
-    pairing.cells[0].steps[:] = 0
-    comparison = pairing.prepare(index.get(range(5)).codes.data, {}, n_threads=1)
+    pairing.steps[:] = 0
+    comparison = pairing.prepare(index.get(range(5)).codes.data, n_threads=1)
     rows, values = comparison.rank(living_ranges(index.store.snapshot), 2, n_threads=1)
     assert_array_equal(rows, [[0, 1]] * 5)  # ties by ascending id
     assert_array_equal(values, np.zeros((5, 2)))
@@ -172,7 +164,6 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     for wrong, why in (
         (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe parts --local 2 -o no.csv", "--family adaptive does not take --local; it takes --bits"),
         ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--family trellis needs --bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "is an index, which already has codes and ids"),
     ):

@@ -10,9 +10,18 @@
 namespace topsign {
 namespace {
 
-// Bytes of a code without its factor.
+// Bytes of a code without its factor, which codes may have although scores do not use it.
 inline int64_t plain_bytes(const ts_scoring& scoring) {
-    return scoring.code_bytes - (scoring.factor == TS_NO_FACTOR ? 0 : 2);
+    switch (scoring.kind) {
+        case TS_SIGNS:
+            return ceil_div(scoring.width, 8);
+        case TS_GROUPS:
+            return scoring.width / 16;
+        case TS_RING:
+            return scoring.ring->n_steps / 2;
+        default:
+            return Layout(scoring.layout).code_bytes();
+    }
 }
 
 // Decodes rows of bytes. Arbitrary bytes are safe.

@@ -8,16 +8,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from topsign.gpu.device import address, pointers_of, source
+from topsign.gpu.device import address, source
 
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("emulated.h")
@@ -35,7 +34,6 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._modules: dict[tuple[object, ...], EmulatedModule] = {}
-        self.recording = threading.local()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xAB, np.uint8).view(dtype).reshape(shape)
@@ -55,13 +53,6 @@ class EmulatedDevice:
     def free_bytes(self) -> int:
         return 2**34
 
-    @contextmanager
-    def record(self, arrays: tuple[Any, ...]) -> Iterator[EmulatedRecording]:
-        made = EmulatedRecording()
-        self.recording.now = made.launches, pointers_of(arrays)
-        yield made
-        self.recording.now = None
-
     def wait(self) -> None:
         pass
 
@@ -74,25 +65,12 @@ class EmulatedDevice:
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> EmulatedModule:
         key = (files, *sorted(constants.items()))
         if key not in self._modules:
-            self._modules[key] = EmulatedModule(self, source(files, constants), constants)
+            self._modules[key] = EmulatedModule(source(files, constants), constants)
         return self._modules[key]
 
 
-class EmulatedRecording:
-    def __init__(self) -> None:
-        self.launches: list[Any] = []
-
-    def replay(self, arrays: tuple[Any, ...]) -> None:
-        for call, values, places in self.launches:
-            changed = list(values)
-            for place, number in places:
-                changed[place] = np.asarray(address(arrays[number]))
-            call(changed)
-
-
 class EmulatedModule:
-    def __init__(self, device: EmulatedDevice, text: str, constants: Mapping[str, int]) -> None:
-        self._device = device
+    def __init__(self, text: str, constants: Mapping[str, int]) -> None:
         launchers = "\n".join(
             f'extern "C" void launch_{name}(unsigned x, unsigned y, unsigned block, void** arguments) '
             f"{{ emulated::launch({name}, x, y, block, arguments); }}"
@@ -133,20 +111,6 @@ class EmulatedModule:
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
         if not x or not y:
             return
-        kernel = getattr(self._library, f"launch_{name}")
-
-        def call(values: list[Any]) -> None:
-            kernel(x, y, block, (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)))
-
         values = [np.asarray(address(argument)) for argument in arguments]
-        call(values)
-        recording = getattr(self._device.recording, "now", None)
-        if recording is not None:
-            launches, pointers = recording
-            places = [
-                (i, pointers.index(v)) for i, v in enumerate(values) if v.dtype == np.uintp and int(v) in pointers
-            ]
-            launches.append((call, values, places))
-
-    def resident_blocks(self, name: str, block: int, shared: int) -> int:
-        return 1
+        kernel = getattr(self._library, f"launch_{name}")
+        kernel(x, y, block, (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)))

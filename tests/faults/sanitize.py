@@ -130,7 +130,7 @@ def call(rng, kernel, scoring, rows):
     )
 
     n_queries, n_codes, width = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260])), len(rows), scoring.width
-    limit = min(2**15 - 1, (2**31 - 1) // (width * (127 if scoring.kind == "ring" else 1)))
+    limit = scoring.limit
     values = rng.integers(-limit, limit + 1, (n_queries, width)).astype(np.int16)
     if rng.integers(3) == 0:
         values[:] = rng.choice([-limit, 0, limit])
@@ -144,7 +144,7 @@ def call(rng, kernel, scoring, rows):
     halves = [CodeRange(CodeBlocks.of(part), row) for row, part in ((half, rows[:half]), (0, rows[half:])) if len(part)]
     ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, ids)]
     order, cuts = rng.permutation(n_codes).astype(np.int32), np.sort(rng.integers(0, n_codes + 1, 2))
-    regions = RegionCodes(codes, order, np.array([0, *cuts, n_codes], np.int32), 5, alive, ids)
+    regions = RegionCodes(CodeRange(codes, 5, alive, ids), order, np.array([0, *cuts, n_codes], np.int32))
     chosen = [rng.permutation(3)[: rng.integers(4)].astype(np.int32) for _ in range(n_queries)]
     starts = np.append(0, np.cumsum([len(one) for one in chosen])).astype(np.int64)
     visits = VisitedCodes(RegionArrays([regions]), starts, np.concatenate(chosen))

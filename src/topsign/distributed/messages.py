@@ -1,4 +1,4 @@
-"""Messages to workers: pickled values without the recipe, which each worker holds once, with its tables."""
+"""Messages to workers: pickled values without the recipe and its codebooks, which each worker holds once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 from ..families import Recipe
 
-RECIPE = "recipe"
-
 
 class _Packer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, recipe: Recipe) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._recipe = recipe
+        self._names = {id(value): name for name, value in _held(recipe).items()}
 
     def persistent_id(self, value: object) -> str | None:
-        return RECIPE if value is self._recipe else None
+        return self._names.get(id(value))
 
 
 class _Unpacker(pickle.Unpickler):
@@ -25,10 +23,11 @@ class _Unpacker(pickle.Unpickler):
         super().__init__(file)
         self._recipe = recipe
 
-    def persistent_load(self, name: str) -> Recipe:
-        if name != RECIPE:
+    def persistent_load(self, name: str) -> Any:
+        held = _held(self._recipe)
+        if name not in held:
             raise pickle.UnpicklingError(f"a message names {name!r}, which workers do not hold")
-        return self._recipe
+        return held[name]
 
 
 def pack(value: Any, recipe: Recipe) -> bytes:
@@ -41,3 +40,8 @@ def pack(value: Any, recipe: Recipe) -> bytes:
 def unpack(message: bytes, recipe: Recipe) -> Any:
     """Return the value of a message."""
     return _Unpacker(io.BytesIO(message), recipe).load()
+
+
+def _held(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe and the object that scores its codes, of which the codebooks are a part."""
+    return {"recipe": recipe} if recipe.scorer is None else {"recipe": recipe, "scorer": recipe.scorer}

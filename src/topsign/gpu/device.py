@@ -7,106 +7,25 @@ import hashlib
 import importlib.resources
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import GpuError, GpuMemoryError, install
 
-Array = Any  # CuPy array, or NumPy array if kernels are emulated
-Kernel = Any
-Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int, list[tuple[int, int]]]
-"""Kernel, grid, block, arguments, shared memory, and the arguments that a replay replaces by which array."""
-
+Array = Any  # CuPy array, CUDA tensor, or NumPy array if kernels are emulated
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-GRAPHS = 4  # CUDA graphs per recording
 MINIMUM_CAPABILITY = 80  # for int8 mma of 16 x 8 x 32 and asynchronous copies
 INSTALL = f"install a driver and {install('gpu')} for CUDA 13, or the extra gpu-cuda12 for CUDA 12"
 
 
-class Device(Protocol):
-    """Interface of a device. Arrays are C-ordered; copies and launches are ordered by one stream."""
-
-    name: str
-    n_processors: int
-    shared_bytes: int  # maximum shared memory per block
-    has_wgmma: bool  # whether it has Hopper's wgmma instructions
-
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
-    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
-    def put(self, array: npt.NDArray[Any]) -> Array: ...
-    def get(self, array: Array) -> npt.NDArray[Any]: ...
-    def copy(self, array: npt.NDArray[Any], out: Array) -> None: ...
-    def free_bytes(self) -> int: ...
-    def record(self, arrays: tuple[Array, ...]) -> AbstractContextManager[Recording]: ...
-    def wait(self) -> None: ...
-    def background(self) -> AbstractContextManager[object]: ...
-    def stream_of(self, array: Array) -> AbstractContextManager[object]: ...
-    def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> Module: ...
-
-
-class Recording(Protocol):
-    """Recorded launches of one call."""
-
-    def replay(self, arrays: tuple[Array, ...]) -> None:
-        """Launch the recorded kernels with these arrays in place of the recorded ones."""
-
-
-class Module(Protocol):
-    """Kernels of some files, compiled with some constants."""
-
-    def launch(
-        self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0
-    ) -> None: ...
-    def resident_blocks(self, name: str, block: int, shared: int) -> int: ...
-
-
-def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
-    """Return the source of CUDA files of this package, after the common header."""
-    folder = importlib.resources.files(__package__) / "cuda"
-    common, *others = ((folder / name).read_text() for name in ("common.cuh", *files))
-    wgmma = [multiply_tile(2 * constants["QUERIES"])] if constants.get("WGMMA") else []
-    return "\n".join([common, *wgmma, *others])
-
-
-def multiply_tile(columns: int) -> str:
-    """Return CUDA code for a wgmma instruction: 64 rows by a number of columns, 32 bytes deep, sums in registers."""
-    n = columns // 2
-    sums = ", ".join(f"%{i}" for i in range(n))
-    bound = ", ".join(f'"+r"(sums[{i}])' for i in range(n))
-    return f"""
-__device__ __forceinline__ void multiply_tile(int* sums, u64 a, u64 b) {{
-    asm volatile(
-        "{{ .reg .pred add; setp.ne.b32 add, %{n + 2}, 0;"
-        " wgmma.mma_async.sync.aligned.m64n{columns}k32.s32.s8.s8 {{ {sums} }}, %{n}, %{n + 1}, add; }}"
-        : {bound}
-        : "l"(a), "l"(b), "r"(1));
-}}
-"""
-
-
-def address(argument: object) -> object:
-    """Return the address of an array, a null pointer for None, and a number unchanged."""
-    if argument is None:
-        return np.uintp(0)
-    if isinstance(argument, np.generic):
-        return argument
-    if isinstance(argument, np.ndarray):
-        return np.uintp(argument.ctypes.data)
-    if hasattr(argument, "data_ptr"):
-        return np.uintp(argument.data_ptr())
-    return np.uintp(argument.data.ptr)  # type: ignore[attr-defined]
-
-
-class CudaDevice:
-    """CUDA device, accessed through CuPy."""
+class Device:
+    """CUDA device, accessed through CuPy. Arrays are C-ordered; copies and launches are ordered by one stream."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -118,16 +37,8 @@ class CudaDevice:
         self.n_processors = int(attributes["MultiProcessorCount"])
         self.shared_bytes = int(attributes["MaxSharedMemoryPerBlockOptin"])
         self.capability = int(self._device.compute_capability)
-        self.has_wgmma = self.capability == 90
-        self._modules: dict[tuple[object, ...], CudaModule] = {}
-        self.recording = threading.local()  # per thread: launches, and the addresses of replaceable arrays
-
-    def __enter__(self) -> CudaDevice:
-        self._device.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._device.__exit__(*error)
+        self.has_wgmma = self.capability == 90  # instructions of Hopper
+        self._modules: dict[tuple[object, ...], Module] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         return self._allocate(self.cupy.empty, shape, dtype)
@@ -154,16 +65,6 @@ class CudaDevice:
             free, _ = self.cupy.cuda.runtime.memGetInfo()
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
-    @contextlib.contextmanager
-    def record(self, arrays: tuple[Array, ...]) -> Iterator[CudaRecording]:
-        """Record the launches of this thread, which also run, for replay with other arrays."""
-        made = CudaRecording(self.cupy)
-        self.recording.now = made.launches, pointers_of(arrays)
-        try:
-            yield made
-        finally:
-            self.recording.now = None
-
     def wait(self) -> None:
         """Synchronize the current stream."""
         self.cupy.cuda.get_current_stream().synchronize()
@@ -188,10 +89,12 @@ class CudaDevice:
             return self.cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
         return self.cupy.cuda.ExternalStream(number, self.number)  # type: ignore[no-any-return]
 
-    def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> CudaModule:
+    def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> Module:
+        """Return the kernels of some files, compiled with some constants."""
         key = (files, *sorted(constants.items()))
         if key not in self._modules:
-            self._modules[key] = CudaModule(self, source(files, constants), constants)
+            with self._device:
+                self._modules[key] = Module(self, source(files, constants), constants)
         return self._modules[key]
 
     def _allocate(self, make: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -207,96 +110,55 @@ class CudaDevice:
             ) from error
 
 
-class CudaRecording:
-    """Recorded launches of one call, to be replayed with other arrays.
-
-    If two consecutive replays have the same arrays, as with PyTorch's caching allocator in a loop, the launches become
-    a CUDA graph.
-    """
-
-    def __init__(self, cupy: Any) -> None:
-        self.launches: list[Launch] = []
-        self._cupy = cupy
-        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
-        self._last: tuple[int, ...] = ()
-
-    def replay(self, arrays: tuple[Array, ...]) -> None:
-        pointers = pointers_of(arrays)
-        if self._cupy.cuda.get_current_stream().is_capturing():
-            self._launch(pointers)
-        elif pointers in self._graphs:
-            self._graphs[pointers].launch()
-        else:
-            self._launch(pointers)
-            if pointers == self._last:
-                self._graphs[pointers] = self._capture(pointers)
-                if len(self._graphs) > GRAPHS:
-                    self._graphs.popitem(last=False)
-            self._last = pointers
-
-    def _capture(self, pointers: tuple[int, ...]) -> Any:
-        with self._cupy.cuda.Stream(non_blocking=True) as aside:
-            aside.begin_capture()
-            self._launch(pointers)
-            return aside.end_capture()
-
-    def _launch(self, pointers: tuple[int, ...]) -> None:
-        for kernel, grid, block, arguments, shared, places in self.launches:
-            if places:
-                changed = list(arguments)
-                for place, number in places:
-                    changed[place] = np.uintp(pointers[number])
-                arguments = tuple(changed)
-            kernel(grid, block, arguments, shared)
-
-
-def pointers_of(arrays: tuple[Array, ...]) -> tuple[int, ...]:
-    return tuple(int(address(array)) for array in arrays)  # type: ignore[call-overload]
-
-
-class CudaModule:
+class Module:
     """Kernels compiled by NVRTC, which CuPy includes; no CUDA toolkit is needed."""
 
-    def __init__(self, device: CudaDevice, text: str, constants: Mapping[str, int]) -> None:
-        self._device = device
+    def __init__(self, device: Device, text: str, constants: Mapping[str, int]) -> None:
         # No fused multiply-add: the rotation must round as on the CPU. "a": instructions specific to Hopper.
         architecture = f"sm_{device.capability}{'a' if constants.get('WGMMA') else ''}"
         defined = [f"-D{name}={value}" for name, value in constants.items()]
-        options = (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined)
-        with device:
-            self._module = device.cupy.cuda.function.Module()
-            self._module.load(compiled(text, options))
-        self._kernels: dict[str, Kernel] = {}
-        self._allowed: dict[str, int] = {}
+        self._driver, self._module = device.cupy.cuda.driver, device.cupy.cuda.function.Module()
+        self._module.load(
+            compiled(text, (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined))
+        )
+        self._kernels: dict[str, Any] = {}
+        self._allowed: dict[str, int] = {}  # dynamic shared memory of kernels
 
     def launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0) -> None:
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
         if not x or not y:
             return
-        kernel, values = self.kernel(name, shared), tuple(map(address, arguments))
-        kernel((x, y), (block,), values, shared)
-        recording = getattr(self._device.recording, "now", None)
-        if recording is not None:
-            launches, pointers = recording
-            slots = [(i, int(v)) for i, v in enumerate(values) if isinstance(v, np.uintp)]
-            places = [(i, pointers.index(v)) for i, v in slots if v in pointers]
-            launches.append((kernel, (x, y), (block,), values, shared, places))
-
-    def kernel(self, name: str, shared: int) -> Kernel:
-        """Return a kernel that may use this much dynamic shared memory."""
         if name not in self._kernels:
             self._kernels[name] = self._module.get_function(name)
         kernel = self._kernels[name]
         if shared > self._allowed.get(name, 32 * 1024):  # with static shared memory at most the default limit, 48 KiB
-            self._device.cupy.cuda.driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED, shared)
+            self._driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED, shared)
             self._allowed[name] = shared
-        return kernel
+        kernel((x, y), (block,), tuple(map(address, arguments)), shared)
 
-    def resident_blocks(self, name: str, block: int, shared: int) -> int:
-        """Return the number of blocks of a kernel that one multiprocessor runs concurrently."""
-        pointer = self.kernel(name, shared).ptr
-        blocks = self._device.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, block, shared)
-        return max(1, int(blocks))
+
+def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
+    """Return the source of CUDA files of this package, after the common header."""
+    folder = importlib.resources.files(__package__) / "cuda"
+    common, *others = ((folder / name).read_text() for name in ("common.cuh", *files))
+    wgmma = [multiply_tile(2 * constants["QUERIES"])] if constants.get("WGMMA") else []
+    return "\n".join([common, *wgmma, *others])
+
+
+def multiply_tile(columns: int) -> str:
+    """Return CUDA code for a wgmma instruction: 64 rows by a number of columns, 32 bytes deep, sums in registers."""
+    n = columns // 2
+    sums = ", ".join(f"%{i}" for i in range(n))
+    bound = ", ".join(f'"+r"(sums[{i}])' for i in range(n))
+    return f"""
+__device__ __forceinline__ void multiply_tile(int* sums, u64 a, u64 b) {{
+    asm volatile(
+        "{{ .reg .pred add; setp.ne.b32 add, %{n + 2}, 0;"
+        " wgmma.mma_async.sync.aligned.m64n{columns}k32.s32.s8.s8 {{ {sums} }}, %{n}, %{n + 1}, add; }}"
+        : {bound}
+        : "l"(a), "l"(b), "r"(1));
+}}
+"""
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
@@ -322,6 +184,28 @@ def compiled(text: str, options: tuple[str, ...]) -> bytes:
         made.write_bytes(code)
         made.replace(path)
     return code
+
+
+def address(argument: object) -> object:
+    """Return the address of an array, a null pointer for None, and a number unchanged."""
+    if argument is None:
+        return np.uintp(0)
+    if isinstance(argument, np.generic):
+        return argument
+    if isinstance(argument, np.ndarray):
+        return np.uintp(argument.ctypes.data)
+    if hasattr(argument, "data_ptr"):
+        return np.uintp(argument.data_ptr())
+    return np.uintp(argument.data.ptr)  # type: ignore[attr-defined]
+
+
+def empty_like(device: Device, example: Array, shape: tuple[int, ...], dtype: str) -> Array:
+    """Return an uninitialised array on the device, or a tensor if the example is one."""
+    if hasattr(example, "new_empty"):
+        import torch
+
+        return example.new_empty(shape, dtype=getattr(torch, dtype))
+    return device.empty(shape, np.dtype(dtype))
 
 
 def _import_cupy() -> Any:
@@ -350,9 +234,9 @@ def _check_device(cupy: Any, number: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def cuda_device(number: int = 0) -> CudaDevice:
+def cuda_device(number: int = 0) -> Device:
     """Return the device of this number, with its compiled kernels."""
-    return CudaDevice(number)
+    return Device(number)
 
 
 def find_device(device: str | Device) -> Device:

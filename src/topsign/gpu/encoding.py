@@ -59,24 +59,13 @@ class Projector:
         work = None
         if not self._in_shared:
             work = self.device.empty((self._operators * len(signals), self._row), np.float32)
-        self._module.launch(
-            "rotate",
-            (len(signals), self._operators),
-            self._threads,
-            signals,
-            self._signs,
-            self._coordinates,
-            np.uint32(self.n_pool),
-            *self._scales,
-            work,
-            norms,
-            out,
-            shared=4 * self._row if self._in_shared else 0,
-        )
+        grid, shared = (len(signals), self._operators), 4 * self._row if self._in_shared else 0
+        operators = self._signs, self._coordinates, np.uint32(self.n_pool), *self._scales
+        self._module.launch("rotate", grid, self._threads, signals, *operators, work, norms, out, shared=shared)
 
 
 class GpuEncoder:
-    """Encoder of signals that are on a device already: adaptive, grouped and sign codes of Hadamard projections."""
+    """Encoder of adaptive, grouped and sign codes: the device projects signals and packs codes."""
 
     def __init__(self, recipe: SignsRecipe, *, device: Device) -> None:
         self.device, self.recipe = device, recipe
@@ -86,9 +75,20 @@ class GpuEncoder:
         self._n_bits = constants.get("N_BITS", 0)  # of adaptive codes
         self._shared = 4 * self._n_bits + -(-constants["DATA_BYTES"] // 4) * 4 if self._n_bits else 0
 
-    def encode(self, signals: Array) -> Array:
-        """Return codes (n_signals, code_bytes) of signals (n_signals, n_features), both on the device."""
-        codes, _ = self.pack(signals)
+    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+        """Return the codes of signals in host memory: see :meth:`topsign.families.Recipe.encode`."""
+        signals, norms = self.device.put(block.values), np.sqrt(block.square_norms)
+        with self.device.stream_of(signals):
+            codes, totals = (self.device.get(array) for array in self._pack(signals))
+        if (totals <= MIN_TOTAL * norms).any():
+            return self.recipe.encode(block, n_threads=n_threads)  # which raises, except for zero signals
+        if self.recipe.factor is not None:
+            codes[:, self.recipe.n_bytes :] = pack_log_factors(norms)
+        return codes
+
+    def encode_resident(self, signals: Array) -> Array:
+        """Return codes (n_signals, code_bytes) of signals (n_signals, n_features) float32, both on the device."""
+        codes, _ = self._pack(signals)
         if self.recipe.factor is not None:
             squares = self.device.empty((len(signals),), np.float64)
             sizes = np.uint32(len(signals)), np.uint32(self.recipe.n_features)
@@ -96,7 +96,7 @@ class GpuEncoder:
             codes[:, self.recipe.n_bytes :] = self.device.put(pack_log_factors(np.sqrt(self.device.get(squares))))
         return codes
 
-    def pack(self, signals: Array) -> tuple[Array, Array]:
+    def _pack(self, signals: Array) -> tuple[Array, Array]:
         """Return codes whose factors are not set, and the sums of the kept magnitudes, float64."""
         n_signals, device, n_pool = len(signals), self.device, self.recipe.n_pool
         if self._shared + 1024 > device.shared_bytes:
@@ -109,33 +109,13 @@ class GpuEncoder:
         size = max(1, PROJECTED_BYTES // (4 * n_pool))
         projected = device.empty((min(size, n_signals), n_pool), np.float32)
         for start in range(0, n_signals, size):
-            rows = slice(start, start + size)
+            rows = slice(start, min(start + size, n_signals))
             self._projector.project(signals[rows], projected)
-            count = len(signals[rows])
-            sizes = np.uint32(count), np.uint32(self.recipe.code_bytes)
+            count = rows.stop - start
             blocks, threads = (count, 512) if self._n_bits else (-(-count // 8), 256)
-            made = codes[rows], totals[rows]
-            self._module.launch("pack_codes", blocks, threads, projected, *sizes, *made, shared=self._shared)
+            arguments = projected, np.uint32(count), np.uint32(self.recipe.code_bytes), codes[rows], totals[rows]
+            self._module.launch("pack_codes", blocks, threads, *arguments, shared=self._shared)
         return codes, totals
-
-
-class SignsCoder:
-    """Coder of adaptive, grouped and sign codes: the device projects signals and packs codes."""
-
-    def __init__(self, recipe: SignsRecipe, device: Device) -> None:
-        self._recipe, self._device = recipe, device
-        self._encoder = GpuEncoder(recipe, device=device)
-
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
-        signals, norms = self._device.put(block.values), np.sqrt(block.square_norms)
-        with self._device.stream_of(signals):
-            made, totals = (self._device.get(array) for array in self._encoder.pack(signals))
-        if (totals <= MIN_TOTAL * norms).any():
-            return self._recipe.encode(block, n_threads=n_threads)  # which raises, except for zero signals
-        codes: Bytes = made
-        if self._recipe.factor is not None:
-            codes[:, self._recipe.n_bytes :] = pack_log_factors(norms)
-        return codes
 
 
 class RingEncoder:
@@ -211,7 +191,7 @@ def by_state(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class TrellisCoder:
     """Coder of trellis codes: the CPU projects signals, the device runs the Viterbi algorithm."""
 
-    def __init__(self, recipe: TrellisRecipe, device: Device) -> None:
+    def __init__(self, recipe: TrellisRecipe, *, device: Device) -> None:
         self._recipe, self._encoder = recipe, RingEncoder(device, recipe.ring)
 
     def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
@@ -219,9 +199,9 @@ class TrellisCoder:
 
 
 CODERS: dict[type[Recipe], Callable[..., Coder]] = {
-    AdaptiveRecipe: SignsCoder,
-    GroupedRecipe: SignsCoder,
-    SignRecipe: SignsCoder,
+    AdaptiveRecipe: GpuEncoder,
+    GroupedRecipe: GpuEncoder,
+    SignRecipe: GpuEncoder,
     TrellisRecipe: TrellisCoder,
 }
 """Coders by type of recipe."""
@@ -229,7 +209,7 @@ CODERS: dict[type[Recipe], Callable[..., Coder]] = {
 
 def make_coder(recipe: Recipe, device: str | Device) -> Coder:
     """Return a coder for this recipe; raise TypeError if there is none."""
-    return _coder_type(type(recipe))(recipe, find_device(device))
+    return _coder_type(type(recipe))(recipe, device=find_device(device))
 
 
 def check_coder(recipe: Recipe | type[Recipe], device: str | Device) -> None:

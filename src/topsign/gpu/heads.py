@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ from ..families.trellis import TrellisRecipe
 from ..kernels import Scoring
 from ..projections import Hadamard
 from .codes import CodeFormat, DeviceQueries, Part, put_rows
-from .device import Array, Device, Recording
+from .device import Array, Device, empty_like
 from .encoding import Projector
-from .scan import DEFAULT, MAX_K, BestSearch, Scanner, Tuning, make_scanner
+from .scan import DEFAULT, MAX_K, BestSearch, Tuning, make_scanner
 
 MAX_INPUTS = 1024  # per scan
 PLANS = 8  # shapes of inputs whose buffers are cached
@@ -42,9 +44,7 @@ class HeadScanner:
         self._format = CodeFormat(device, scoring)
         biases = device.put(bias) if isinstance(bias, np.ndarray) else bias
         self._part = Part(put_rows(device, codes), len(codes), biases)
-        self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
-        self._scanners: OrderedDict[int, Scanner] = OrderedDict()
-        self._recorded: dict[tuple[int, int], Recording] = {}  # launches of earlier calls
+        self._plans: OrderedDict[tuple[int, int], Any] = OrderedDict()  # buffers, by numbers of inputs and classes
         self._lock = threading.Lock()  # held during launches
 
     def __len__(self) -> int:
@@ -63,46 +63,33 @@ class HeadScanner:
         """
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
-        key = len(inputs), k
-        values, classes = (_empty_like(self.device, inputs.values, key, t) for t in ("float32", "int64"))
-        arrays = *inputs.arrays, values, classes
+        shape, make = (len(inputs), k), partial(BestSearch, k=k, n_codes=len(self), waits=False)
+        values, classes = (empty_like(self.device, inputs.values, shape, t) for t in ("float32", "int64"))
         with self._lock, self.device.stream_of(inputs.values):
-            if key in self._recorded:
-                self._recorded[key].replay(arrays)
-                return values, classes
-            with self.device.record(arrays) as recording:
-                for start in range(0, len(inputs), MAX_INPUTS):
-                    rows = slice(start, start + MAX_INPUTS)
-                    search = self._search(len(inputs[rows]), k)
-                    search.start(inputs[rows])
-                    search.scan(self._part, (values[rows], classes[rows]))
-            if len(inputs) <= MAX_INPUTS:  # otherwise arguments are addresses inside the arrays
-                self._recorded[key] = recording
+            for rows, search in self._planned(inputs, k, make):
+                search.start(inputs[rows])
+                search.scan(self._part, (values[rows], classes[rows]))
         return values, classes
 
     def logits(self, inputs: DeviceQueries) -> Array:
         """Return logits of all classes, (n_inputs, n_classes), with the bits of the CPU."""
-        out = _empty_like(self.device, inputs.values, (len(inputs), len(self)), "float32")
+        out = empty_like(self.device, inputs.values, (len(inputs), len(self)), "float32")
         with self._lock, self.device.stream_of(inputs.values):
-            for start in range(0, len(inputs), MAX_INPUTS):
-                rows = slice(start, start + MAX_INPUTS)
-                scanner = self._scanner(len(inputs[rows]))
+            for rows, scanner in self._planned(inputs, 0, make_scanner):
                 scanner.start(inputs[rows])
                 scanner.values(self._part, out[rows])
         return out
 
-    def _search(self, n_inputs: int, k: int) -> BestSearch:
-        if (n_inputs, k) not in self._searches:
-            self._recorded.clear()  # they may use buffers that are dropped now
-            options: dict[str, Any] = {"fill": True, "waits": False, "tuning": self._tuning}
-            made = BestSearch(self._format, n_inputs, k, len(self), **options)
-            _keep_latest(self._searches, (n_inputs, k), made)
-        return self._searches[n_inputs, k]
-
-    def _scanner(self, n_inputs: int) -> Scanner:
-        if n_inputs not in self._scanners:
-            _keep_latest(self._scanners, n_inputs, make_scanner(self._format, n_inputs, self._tuning))
-        return self._scanners[n_inputs]
+    def _planned(self, inputs: DeviceQueries, k: int, make: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
+        """Yield blocks of inputs, with the search or scanner whose buffers are cached for their number."""
+        for start in range(0, len(inputs), MAX_INPUTS):
+            rows = slice(start, start + MAX_INPUTS)
+            key = len(inputs[rows]), k
+            if key not in self._plans:
+                self._plans[key] = make(self._format, key[0], tuning=self._tuning)
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+            yield rows, self._plans[key]
 
 
 class InputRounder:
@@ -125,8 +112,8 @@ class InputRounder:
     def round(self, inputs: Array) -> DeviceQueries:
         """Project and round inputs, (n_inputs, n_features) float32 on the device."""
         assert self._projector is not None
-        projected = _empty_like(self.device, inputs, (len(inputs), self.recipe.n_pool), "float32")
-        norms = _empty_like(self.device, inputs, (len(inputs),), "float64") if self.normalises else None
+        projected = empty_like(self.device, inputs, (len(inputs), self.recipe.n_pool), "float32")
+        norms = empty_like(self.device, inputs, (len(inputs),), "float64") if self.normalises else None
         with self.device.stream_of(inputs):
             self._projector.project(inputs, projected, norms)
         return self.round_projected(projected, norms)
@@ -134,39 +121,10 @@ class InputRounder:
     def round_projected(self, projected: Array, norms: Array | None) -> DeviceQueries:
         """Round projections of inputs; if :attr:`normalises`, of unit inputs with these norms, float64."""
         n_inputs, width = len(projected), self.recipe.width
-        values = _empty_like(self.device, projected, (n_inputs, width), "int16")
-        scales, constants = (_empty_like(self.device, projected, (n_inputs,), "float32") for _ in range(2))
+        values = empty_like(self.device, projected, (n_inputs, width), "int16")
+        scales, constants = (empty_like(self.device, projected, (n_inputs,), "float32") for _ in range(2))
         with self.device.stream_of(projected):
-            self._module.launch(
-                "round_inputs",
-                n_inputs,
-                256,
-                projected,
-                np.uint32(self.recipe.n_pool),
-                self._places,
-                self._weights,
-                np.uint32(width),
-                np.float32(self.recipe.scorer.limit),
-                self._mean,
-                norms,
-                values,
-                scales,
-                constants,
-            )
+            places = self._places, self._weights, np.uint32(width), np.float32(self.recipe.scorer.limit)
+            arguments = projected, np.uint32(self.recipe.n_pool), *places, self._mean, norms
+            self._module.launch("round_inputs", n_inputs, 256, *arguments, values, scales, constants)
         return DeviceQueries(values, scales, constants)
-
-
-def _keep_latest(held: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Add an item and drop the oldest ones above the limit."""
-    held[key] = value
-    while len(held) > PLANS:
-        held.popitem(last=False)
-
-
-def _empty_like(device: Device, example: Array, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return an uninitialised array on the device, or a tensor if the example is one."""
-    if hasattr(example, "new_empty"):
-        import torch
-
-        return example.new_empty(shape, dtype=getattr(torch, dtype))
-    return device.empty(shape, np.dtype(dtype))

@@ -24,7 +24,7 @@ MAX_K = 2048  # entries per query that one thread block sorts; more are merged o
 BATCHES = (1, 2, 4, 8)  # queries that a thread compares with a code while it reads it
 TILES = (8, 16, 32, 64, 128)  # queries per tile of a product
 STATIC_SHARED = 1024  # bytes left for static shared memory
-KEPT_ROW_BYTES = 2**28  # of adaptive codes that are decoded at a time
+DECODED_BYTES = 2**28  # of adaptive codes that are decoded at a time
 
 
 @dataclass(frozen=True)
@@ -103,25 +103,13 @@ class Scanner(ABC):
         found = (None, None, None) if to is None else (to.counts, to.positions, to.values)
         for first in range(start, start + count, self.codes):
             n = min(self.codes, start + count - first)
-            planes = part.planes[first // BLOCK :]
-            self._launch(
-                planes,
-                n,
-                planes,
-                self._queries.scales,
-                self._queries.constants,
-                None if to is None else to.bars,
-                self.format.factors,
-                None if part.biases is None else part.biases[first:],
-                None if part.alive is None else part.alive[first // BLOCK :],
-                np.uint32(part.base + first),
-                np.uint32(n),
-                np.uint32(self.n_queries),
-                np.uint32(0 if to is None else to.capacity),
-                *found,
-                None if out is None else out.reshape(-1)[first:],
-                np.uint64(len(part)),
-            )
+            planes, bars = part.planes[first // BLOCK :], None if to is None else to.bars
+            biases = None if part.biases is None else part.biases[first:]
+            alive = None if part.alive is None else part.alive[first // BLOCK :]
+            sizes = part.base + first, n, self.n_queries, 0 if to is None else to.capacity
+            numbers = self._queries.scales, self._queries.constants, bars, self.format.factors, biases, alive
+            every = None if out is None else out.reshape(-1)[first:], np.uint64(len(part))
+            self._launch(planes, n, planes, *numbers, *map(np.uint32, sizes), *found, *every)
 
 
 class TableScanner(Scanner):
@@ -149,8 +137,8 @@ class TableScanner(Scanner):
         self._module.launch("make_tables", grid, 256, queries.values, *books, self._tables)
 
     def _launch(self, planes: Array, count: int, *target: object) -> None:
-        resident = self._module.resident_blocks("scan_tables", self._threads, self._shared) * self.device.n_processors
-        blocks = min(resident, -(-count // self._threads))
+        resident = max(1, min(2048 // self._threads, self.device.shared_bytes // self._shared))
+        blocks = min(resident * self.device.n_processors, -(-count // self._threads))
         for first in range(0, self.n_queries, self._batch):
             tables = self._tables, np.uint32(first)
             self._module.launch("scan_tables", blocks, self._threads, *tables, *target, shared=self._shared)
@@ -178,7 +166,8 @@ class ProductScanner(Scanner):
         self._columns = self.device.zeros((2 * size * self._n_tiles, slices * TILE), np.uint8)
         self._module = form.module("product.cu", QUERIES=size, WGMMA=int(self.device.has_wgmma))
         if form.scoring.kind == "kept":
-            self.codes = max(1, KEPT_ROW_BYTES // (TILE * TILE * slices)) * TILE
+            n_tiles = min(2 * self.device.n_processors, DECODED_BYTES // (TILE * TILE * slices))
+            self.codes = TILE * max(1, n_tiles)
             self.levels = self.device.empty((self.codes, slices * TILE), np.uint8)
 
     def _prepare(self, queries: DeviceQueries) -> None:
@@ -205,31 +194,21 @@ class BestSearch:
     """The k best codes of a batch of queries. Parts must come in the order of their positions.
 
     With ``waits``, scans take more codes than the buffer of candidates holds, and are repeated after an overflow: fewer
-    and larger scans, but the host synchronizes after each. Calls that are captured in a CUDA graph cannot.
+    and larger scans, but the host synchronizes after each. Without, calls can be captured in a CUDA graph, and queries
+    that are not finite get NaN and the first k positions instead of none.
     """
 
     def __init__(
-        self,
-        form: CodeFormat,
-        n_queries: int,
-        k: int,
-        n_codes: int,
-        *,
-        fill: bool = False,
-        waits: bool = True,
-        tuning: Tuning = DEFAULT,
+        self, form: CodeFormat, n_queries: int, k: int, n_codes: int, *, waits: bool = True, tuning: Tuning = DEFAULT
     ) -> None:
         device = self.device = form.device
-        self.n_queries, self.k, self.fill, self.waits, self.tuning = n_queries, k, fill, waits, tuning
+        self.n_queries, self.k, self.waits, self.tuning = n_queries, k, waits, tuning
         self.scanner = make_scanner(form, n_queries, tuning)
         self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, n_codes))
-        self.values = device.empty((n_queries, k), np.float32)
-        self.positions = device.empty((n_queries, k), np.int64)
+        self.values, self.positions = device.empty((n_queries, k), np.float32), device.empty((n_queries, k), np.int64)
         self._best = device.empty((n_queries, k), np.uint64), device.empty((n_queries, k), np.uint32)
         self._module = device.module(("best.cu",), {})
-        self._room = 512
-        while self._room < max(2 * k, k + 256):
-            self._room *= 2
+        self._room = max(512, 1 << (max(2 * k, k + 256) - 1).bit_length())
         self._seen = 0
 
     def start(self, queries: DeviceQueries) -> None:
@@ -266,25 +245,17 @@ class BestSearch:
         return int(self.device.get(self.candidates.counts).max()) > self.candidates.capacity
 
     def _keep(self, part: Part, out: tuple[Array, Array]) -> None:
-        found = self.candidates
-        self._module.launch(
-            "keep_best",
-            self.n_queries,
-            256,
+        found, sizes = self.candidates, (self.candidates.capacity, self.k, self._room)
+        arguments = (
             part.biases,
             np.uint32(part.base),
-            np.uint32(found.capacity),
-            np.uint32(self.k),
-            np.uint32(self._room),
+            *map(np.uint32, sizes),
             found.counts,
             found.positions,
             found.values,
-            *self._best,
-            found.bars,
-            np.uint32(self.fill),
-            *out,
-            shared=12 * self._room,
         )
+        results = *self._best, found.bars, np.uint32(not self.waits), *out
+        self._module.launch("keep_best", self.n_queries, 256, *arguments, *results, shared=12 * self._room)
 
 
 class WithinSearch:

@@ -18,7 +18,7 @@ from ..encoding import Coder, check_signals, encode
 from ..families import Recipe
 from ..projections.blocks import float_blocks
 from ..search import SampleDraw, first_excluded
-from ..store import Change, Note, make_segments, pack_originals
+from ..store import Change, Note, make_segments, pack_originals, segments
 from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 from .sources import keep_feature_names
 
@@ -116,7 +116,7 @@ class Addition:
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)
-        for part in _pieces(parts, max(1, CODES_BYTES // recipe.code_bytes)):
+        for part in _pieces(parts, max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes)):
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             codes = self.encode(recipe, here) if made is None else made[part]
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]

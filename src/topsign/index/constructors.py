@@ -43,8 +43,8 @@ class AdaptiveIndex(Index):
         ``recall=``), :meth:`get` and :meth:`reencode`. In a folder they are separate files that are memory-mapped and
         read only for candidates.
     path : path, optional
-        Folder of the index, created if it does not exist. If it exists, all parameters must agree with it;
-        sizes and ``random_state`` that are not given agree with any value. :func:`topsign.open_index` needs no parameters.
+        Folder of the index, created if it does not exist. If it exists, all parameters must agree with it; sizes and
+        ``random_state`` that are not given agree with any value. :func:`topsign.open_index` needs no parameters.
     timeout : float, optional
         Seconds that a change waits for another writer before it raises TimeoutError; None waits without limit.
 

@@ -15,7 +15,7 @@ import numpy as np
 from .._arrays import Array, Bytes, Int64
 from .._lazy import lazy
 from ..families import Recipe
-from ..kernels import CodeBlocks
+from ..kernels import BLOCK, CodeBlocks
 from .backend import Backend
 from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
 from .manifest import FileRecord, SegmentRecord
@@ -25,9 +25,6 @@ from .texts import Metadata, TextIds, parse_notes
 
 TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 METADATA = {"starts": "<i8", "text": "|u1"}
-
-LANES = 32
-"""Codes in a block of byte planes."""
 
 CHECKED_BYTES = 2**24
 """Bytes of codes that are validated at a time."""
@@ -52,7 +49,7 @@ class StoredColumns:
         if self._n_entries < 1:
             file.refuse("ids", "a segment must have entries")
         self._check_shape("ids", "<i8", (self._n_entries,))
-        self._check_shape("codes", "|u1", (-(-self._n_entries // LANES), recipe.code_bytes, LANES))
+        self._check_shape("codes", "|u1", (-(-self._n_entries // BLOCK), recipe.code_bytes, BLOCK))
         self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
         self._pending_extras: dict[str, Array] = {}
         self._checked_extras: set[str] = set()  # whose type and shape were checked
@@ -116,7 +113,7 @@ class StoredColumns:
     @lazy
     def codes(self) -> CodeBlocks:
         codes = CodeBlocks(self.file["codes"], len(self))
-        if codes.planes[-1, :, (len(self) - 1) % LANES + 1 :].any():
+        if codes.planes[-1, :, (len(self) - 1) % BLOCK + 1 :].any():
             self.file.refuse("codes", f"bytes are set after the last of {len(self)} codes")
         if type(self._recipe).check is not Recipe.check:  # otherwise all bytes are codes
             n_rows = max(1, CHECKED_BYTES // self._recipe.code_bytes)
@@ -216,7 +213,7 @@ class StoredColumns:
             return (self.ids if name == "ids" else self._pending_extras[name])[positions]
         if "codes" in self.__dict__ or len(positions) == len(self):
             return self.codes.rows(positions)
-        codes = CodeBlocks(self.file.verified("codes", positions // LANES), len(self)).rows(positions)
+        codes = CodeBlocks(self.file.verified("codes", positions // BLOCK), len(self)).rows(positions)
         self._check_codes(codes, "the column")
         return codes
 
