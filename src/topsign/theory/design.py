@@ -12,7 +12,7 @@ from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, ch
 from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation, kappa_of
-from .grouped import GroupedPlan, plan_grouped
+from .grouped import GroupedPlan, grouped_detection, plan_grouped
 from .inference import mismatch_tail, score_tail, tail_threshold
 from .order_statistics import Selection
 from .pools import ORTHONORMAL, PROJECTIONS
@@ -264,7 +264,7 @@ def detection_at(
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
-    """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for plain sign codes."""
+    """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for other families."""
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.n_entries, plan.projection)
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
     sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
@@ -275,6 +275,14 @@ def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[l
     widths = [compact_bytes(int(n_bits), plan.n_pool) for n_bits in sizes]
     signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
     curves["sign codes, real query"] = (widths, signs)
+    grouped = grouped_detection(
+        widths,
+        correlation=plan.correlation,
+        false_alarm=target.per_entry,
+        n_features=plan.n_features,
+        projection=plan.projection,
+    )
+    curves["grouped codes, real query"] = (widths, grouped.tolist())
     return curves
 
 
