@@ -232,18 +232,14 @@ def sign_levels(projected):
     return kept_levels(projected, len(projected))
 
 
-def estimated_logit(projected, weight, weight_projected, levels, intercept=0.0):
+def estimated_logit(projected, limit, weight, weight_projected, levels, intercept=0.0):
     """Scale of the weights times the sum of the input's rounded projections with the code's levels, plus intercept."""
-    limit = min(32767, (2**31 - 1) // len(projected))
-    step = np.float32(max(abs(float(value)) for value in projected) / limit) or np.float32(1)
-    values = [round(float(value) / float(step)) for value in projected]
-    total = sum(value * level for value, level in zip(values, levels, strict=True))
     kept = lane_sum(abs(float(value)) for value, level in zip(weight_projected, levels, strict=True) if level)
     if not kept:
         return intercept
-    number = round(512 * math.log2(square_norm(weight) / kept))  # the scale is stored in two bytes
-    scale = np.float32(np.float32(2 ** (number % 512 / 512)) * np.float32(2.0 ** (number // 512)))
-    return float(np.float32(total) * step * scale) + intercept
+    number = 2**15 + round(512 * math.log2(square_norm(weight) / kept))  # the scale is stored in two bytes
+    values, step = rounded(projected, limit)
+    return float(score(levels, values, step, 0, factor([number % 256, number // 256], "log"))) + intercept
 
 
 def best_classes(scores, k):

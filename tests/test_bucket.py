@@ -21,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from topsign.store import bucket as buckets
 from topsign.store import versions as versioning
 from topsign.store.bucket import Bucket
+from topsign.store.stored_columns import write_segment
 from topsign.store.stored_file import FileWriter
 from topsign.store.versions import UnknownOutcomeError, Versions
 
@@ -318,8 +319,8 @@ def test_a_put_that_fails_is_tried_again(url, signals, monkeypatch):
     monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
     index.add(signals[:5])
     assert len(failures) == 2
-    monkeypatch.setattr(Bucket, "_create_new", lambda *_: (_ for _ in ()).throw(OSError(5, "the store is down")))
-    with pytest.raises(ts.StorageError, match="could not be written, nothing was changed: the store is down"):
+    monkeypatch.setattr(Bucket, "_create_new", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
+    with pytest.raises(ts.StorageError, match="cannot be written: the folder is read-only"):
         index.add(signals[:200])
     monkeypatch.undo()
     assert len(ts.open_index(url)) == 5
@@ -347,6 +348,130 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(url, signals,
         assert len(newest) == 300
 
 
+class LatePuts:
+    """Puts of manifests that time out at the client; the first lands when the test says so."""
+
+    def __init__(self, monkeypatch):
+        self.plain, self.n_lost, self.puts = MemoryFileSystem.pipe_file, 4, []
+        monkeypatch.setattr(MemoryFileSystem, "pipe_file", self.put)
+        monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+
+    def put(self, *arguments, **options):
+        """Handle a put; the instance is no method, so that the file system is not among the arguments."""
+        path, value = arguments[:2]
+        if self.n_lost and "/versions/" in path:
+            self.n_lost -= 1
+            self.puts.append((path, value, options))
+            raise OSError("read timed out")
+        self.plain(fsspec.filesystem("memory"), path, value, **options)
+
+    def land(self):
+        """Let the first put that timed out arrive; the others find its name."""
+        path, value, options = self.puts[0]
+        with contextlib.suppress(FileExistsError):
+            self.plain(fsspec.filesystem("memory"), path, value, **options)
+
+
+LARGE = 2000
+REPEATED = {
+    "add": lambda index, signals: index.add(signals[:5]).tolist(),
+    "add in a file": lambda index, signals: index.add(np.repeat(signals, LARGE // 300, axis=0)).tolist(),
+    "upsert": lambda index, signals: index.upsert(signals[:2], ids=[5, 900]).tolist(),
+    "update_metadata": lambda index, signals: index.update_metadata([5], [{"new": 1}]),
+    "remove": lambda index, signals: index.remove([5, 6]),
+    "erase": lambda index, signals: index.erase([5, 6]),
+    "calibrate": lambda index, signals: index.calibrate(signals[200:], false_alarm=0.05),
+}
+"""Changes; the cases in which a repetition would store more or raise are those that matter."""
+
+
+@pytest.mark.parametrize("when", ["at once", "before the repetition", "during it", "never"])
+@pytest.mark.parametrize("kind", REPEATED)
+def test_a_repeated_change_is_stored_once(url, signals, monkeypatch, kind, when):
+    """The put of the manifest times out and lands later or never."""
+    for index in (make_index(url), expected := make_index()):
+        index.add(signals[:200], metadata=[{"row": row} for row in range(200)])
+    index, change = ts.open_index(url), REPEATED[kind]
+    late = LatePuts(monkeypatch)
+    with pytest.raises(
+        UnknownOutcomeError, match="it is unknown whether the change was stored: read timed out; repeat"
+    ):
+        change(index, signals)
+    assert len(index) == 200
+    if when == "at once":
+        late.land()
+        assert index.refresh()
+    elif when == "before the repetition":
+        late.land()
+    elif when == "during it":
+        plain = Bucket.publish
+        monkeypatch.setattr(Bucket, "publish", lambda *arguments: (late.land(), plain(*arguments)))
+    result = change(index, signals)
+    late.land()
+    ts.open_index(url).add(signals[:1], ids=[5000])
+    if kind != "calibrate":
+        assert result == change(expected, signals)
+    expected.add(signals[:1], ids=[5000])
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert_array_equal(newest.ids, expected.ids)
+        assert newest.get(newest.ids).metadata == expected.get(expected.ids).metadata
+    if when != "never":
+        segments = {name for name in files_of(url) if name.startswith("segments/")}
+        assert segments <= {file.path for file in newest_files(url)}, "the repetition left files"
+
+
+def newest_files(url):
+    with ts.open_index(url) as index:
+        return [*index.store.now.manifest.files]
+
+
+def test_a_change_is_repeated_after_two_unknown_outcomes(url, signals, monkeypatch):
+    """The first of two puts lands after the second has timed out as well."""
+    make_index(url).add(signals[:20])
+    index = ts.open_index(url)
+    late = LatePuts(monkeypatch)
+    late.n_lost = 8
+    for _ in range(2):
+        with pytest.raises(UnknownOutcomeError):
+            index.add(signals[:5])
+    late.land()
+    assert index.add(signals[:5]).tolist() == list(range(20, 25))
+    assert index.add(signals[:5]).tolist() == list(range(25, 30)), "a new addition of the same signals"
+    assert len(ts.open_index(url)) == 30
+
+
+def test_another_change_after_an_unknown_outcome_is_made(url, signals, monkeypatch):
+    make_index(url).add(signals[:20])
+    index = ts.open_index(url)
+    late = LatePuts(monkeypatch)
+    with pytest.raises(UnknownOutcomeError):
+        index.add(signals[:5])
+    late.land()
+    index.refresh()
+    assert index.add(signals[5:10]).tolist() == list(range(25, 30))
+    index.remove([22])  # is not in the version before
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert newest.ids.tolist() == [*range(22), *range(23, 30)]
+
+
+def test_a_change_whose_version_was_cleaned_before_its_reply_is_settled(url, signals, monkeypatch):
+    """The put landed, its reply was lost, and another client has replaced that version."""
+    make_index(url).add(signals[:20])
+    index, plain = ts.open_index(url), Bucket._create_new
+
+    def lose_reply(self, name, content):
+        plain(self, name, content)
+        monkeypatch.setattr(Bucket, "_create_new", plain)
+        ts.open_index(url).add(signals[:1])
+        raise OSError("read timed out")
+
+    monkeypatch.setattr(Bucket, "_create_new", lose_reply)
+    assert index.add(signals[:5]).tolist() == list(range(20, 25))
+    assert ts.open_index(url).ids.tolist() == list(range(26))
+
+
 @pytest.mark.parametrize("n_meanwhile", [3, 104])
 def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
     """Others created its version and deleted it again, so the name of the manifest is free."""
@@ -372,6 +497,27 @@ def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
         assert len(newest) == (20 if n_meanwhile > 100 else 220)
         newest.add(signals[:1])
         assert newest.versions() == [newest.store.version]
+
+
+def test_segments_of_a_cluster_survive_the_repetition_of_their_commit(url, signals):
+    """Workers write the files once; the commit is made again if another client was first."""
+    index, memory = make_index(url), make_index()
+    memory.add(signals, ids=range(300))
+    record = write_segment(FileWriter(index.store.backend), memory.store.snapshot.segments[0].columns)
+    other, n_attempts = ts.open_index(url), []
+
+    def commit(change):
+        change.add_stored([record])
+        change.next_id = max(300, change.next_id)
+        n_attempts.append(1)
+        if len(n_attempts) == 1:
+            other.add(signals[:1], ids=[300])
+
+    index.store.apply(commit)
+    assert len(n_attempts) == 2
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert_array_equal(newest.ids, np.arange(301))
 
 
 def test_a_change_that_cannot_be_made_again_is_refused(url, signals):
@@ -434,10 +580,30 @@ def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
     make_index(url).add(signals[:20])
     with ts.open_index(url) as index:
         index.add(signals[20:40])
-    probes = [path for path in puts if "/probe/" in path]
+    probes = [path for path in puts if "/removed/." in path]
     assert len(probes) == 2
     assert len(set(probes)) == 1
-    assert not [name for name in files_of(url) if "probe" in name]
+    assert not [name for name in files_of(url) if name.startswith("removed/")]
+
+
+def test_a_probe_that_could_not_be_deleted_is_deleted_later(url, signals, monkeypatch):
+    index, plain, now = make_index(url), Bucket.modified, [0]
+    monkeypatch.setattr(buckets, "_probed", set())
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "rm_file", lambda *_: (_ for _ in ()).throw(OSError("slow down")))
+        index.add(signals[:20])
+    (probe,) = set(files_of(url)) - {"versions/00000000000000000001.json", *expected_files(index)}
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: plain(self, name) + now[0] * (name != probe))
+    index.add(signals[:1])
+    assert probe in files_of(url), "another client may be using it"
+    now[0] = 86_401
+    index.add(signals[:1])
+    assert set(files_of(url)) == expected_files(index)
+
+
+def expected_files(index):
+    manifest = index.store.now.manifest
+    return {f"versions/{manifest.version:020d}.json", *(file.path for file in manifest.files)}
 
 
 # Cleaning and damage
@@ -449,8 +615,8 @@ def test_orphans_are_deleted_after_a_day(url, signals, monkeypatch):
     young, old = f"segments/{'a' * 32}.safetensors", f"segments/{'b' * 32}.safetensors"
     for name in (young, old):
         Bucket(url).create(name, [b"of another client"])
-    plain = Bucket.age
-    monkeypatch.setattr(Bucket, "age", lambda self, name: plain(self, name) + (name == old) * 86_401)
+    plain = Bucket.modified
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: plain(self, name) - (name == old) * 86_401)
     before = set(files_of(url))
     index.compact()
     index.remove([1])
@@ -458,6 +624,48 @@ def test_orphans_are_deleted_after_a_day(url, signals, monkeypatch):
     assert young in after
     assert old not in after
     assert {name for name in before - after if name.startswith("versions/")}, "older versions are deleted at once"
+
+
+@pytest.mark.parametrize("meanwhile", ["cleans", "commits"])
+def test_an_upload_that_takes_days_is_not_lost(url, signals, monkeypatch, meanwhile):
+    """Another client cleans, with a clock that is a year ahead, while files of a change are uploaded and not named."""
+    day, clock, written = 86_400, [1e9], {}
+    plain_create, plain_put, plain_commit = Bucket.create, Bucket._create_new, Versions.commit
+
+    def dated(plain):
+        def create(self, name, content):
+            plain(self, name, content)
+            written[name] = clock[0]
+
+        return create
+
+    monkeypatch.setattr(Bucket, "create", dated(plain_create))
+    monkeypatch.setattr(Bucket, "_create_new", dated(plain_put))
+    monkeypatch.setattr(Bucket, "modified", lambda self, name: written[name])
+    monkeypatch.setattr("time.time", lambda: clock[0] + 365 * day)
+    make_index(url).add(signals[:20])
+    slow, other, large = ts.open_index(url), ts.open_index(url), np.repeat(signals, 20, axis=0)
+
+    def commit(self, manifest):
+        monkeypatch.setattr(Versions, "commit", plain_commit)
+        assert [file.path for file in manifest.files if written[file.path] == clock[0]], "no file was uploaded"
+        clock[0] += 3 * day
+        other.compact() if meanwhile == "cleans" else other.add(signals[:1])
+        other.refresh()
+        plain_commit(self, manifest)
+
+    clock[0] += day
+    monkeypatch.setattr(Versions, "commit", commit)
+    first = 20 if meanwhile == "cleans" else 21
+    assert slow.add(large).tolist() == list(range(first, first + len(large)))
+    with ts.open_index(url) as newest:
+        newest.verify()
+        assert len(newest) == first + len(large)
+    clock[0] += 3 * day
+    slow.remove([0])
+    assert {name for name in files_of(url) if name.startswith("segments/")} <= {
+        file.path for file in slow.store.now.manifest.files
+    }, "orphans are left"
 
 
 def test_a_file_that_is_gone_says_why(url, signals):
@@ -506,10 +714,10 @@ def test_threads_of_one_client_take_turns(url, signals):
 
 
 @pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=5))], ids=["naive", "utc", "other"])
-def test_ages_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
+def test_times_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
     """Times without a zone are UTC."""
     backend = Bucket(url)
-    changed = datetime.now(UTC) - timedelta(hours=3)
-    changed = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
-    monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: changed)
-    assert 3 * 3600 <= backend.age("one") < 3 * 3600 + 60
+    changed = datetime(2026, 3, 29, 2, 30, tzinfo=UTC)
+    given = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
+    monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: given)
+    assert backend.modified("one") == changed.timestamp()

@@ -30,8 +30,10 @@ def test_plan_prints_json():
     found = json.loads(result.stdout)
     assert found["adaptive"]["detection"] >= 0.9
     assert found["adaptive"]["n_features"] == 512
-    only = json.loads(run("plan", *TARGET, "--json", "--family", "trellis").stdout)
-    assert only == {"trellis": found["trellis"]}
+    assert list(found) == ["adaptive", "grouped", "trellis"]
+    for family in ("grouped", "trellis"):
+        only = json.loads(run("plan", *TARGET, "--json", "--family", family).stdout)
+        assert only == {family: found[family]}
     shown = " ".join(run("plan", *TARGET, "--family", "trellis").stdout.split())
     assert shown.startswith("plan n_bytes")
 

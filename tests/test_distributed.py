@@ -797,8 +797,8 @@ def test_hostile_manifests_are_refused(tmp_path, signals, change):
 
 def test_segments_that_do_not_fit_are_refused(client, source, tmp_path, monkeypatch):
     ts.distributed.encode(source, tmp_path / "codes", make_index("adaptive"), client=client, segment_entries=90)
-    monkeypatch.setattr(placing, "memory_limits", lambda client: dict.fromkeys(client.nthreads(), 10_000))
-    with pytest.raises(MemoryError, match=r"would have to hold more than 6,000, .* add workers"):
+    monkeypatch.setattr(placing, "memory_limits", lambda client: dict.fromkeys(client.nthreads(), 5000))
+    with pytest.raises(MemoryError, match=r"would have to hold more than 3,000, .* add workers"):
         ts.distributed.open(tmp_path / "codes", client=client)
 
 

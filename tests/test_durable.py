@@ -865,7 +865,7 @@ def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, sig
     """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
     index, other = make_index("adaptive", path), make_index("adaptive", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(versions, "N_ANCESTORS", 3)
+    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
     with pytest.raises(ts.StorageError, match="it is unknown whether the change was stored: version 9 was created"):
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(8)])
     assert index.refresh()
@@ -935,6 +935,7 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
     older = sorted((path / "versions").glob("*.json"))[-2]
     original, files = older.read_bytes(), set(files_of(path))
     flip(older, 100)
+    index = ts.open_index(path, keep_versions=3)  # does not know the files of older versions
     index.update_metadata([95], [{"a": 1}])
     assert files < set(files_of(path))
     older.write_bytes(original)

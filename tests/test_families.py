@@ -165,7 +165,7 @@ def test_a_recipe_accepts_its_own_parameters(kind):
     assert recipe.disagreement(**recipe.parameters()) is None
     size = kind.size_name
     assert f"{size}=" in recipe.disagreement(**{size: getattr(recipe, size) + 1})
-    assert "seed=7" in recipe.disagreement(random_state=8)
+    assert recipe.disagreement(random_state=8) == "random_state=7, got random_state=8"
     assert "center=True" in recipe.disagreement(center=True)
 
 

@@ -1,5 +1,7 @@
 """Searches and heads on a GPU without a GPU: the kernels, compiled for the CPU, give the bits of the CPU kernels."""
 
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +15,8 @@ from topsign import gpu, kernels
 from topsign.families import TrellisRecipe
 from topsign.gpu import engine
 from topsign.gpu.codes import CodeFormat, DeviceQueries, Part, put_rows
-from topsign.gpu.device import device_number, multiply_tile, on_host
+from topsign.gpu.device import device_number, multiply_tile, on_host, source
+from topsign.gpu.encoding import RingEncoder
 from topsign.gpu.heads import InputRounder
 from topsign.gpu.scan import BestSearch, ProductScanner, TableScanner, Tuning, WithinSearch, make_scanner
 from topsign.kernels import CodeBlocks, CodeRange
@@ -259,6 +262,38 @@ def test_threads_may_share_a_head(device, rng):
         expected = best_of(logits, k)
         assert_array_equal(classes, expected[0])
         assert_array_equal(values, expected[1])
+
+
+class Sources(EmulatedDevice):
+    """Device that keeps the sources of kernels, as for Hopper or for older devices."""
+
+    def __init__(self, has_wgmma):
+        super().__init__()
+        self.has_wgmma, self.sources = has_wgmma, []
+
+    def module(self, files, constants):
+        self.sources.append((source(files, constants), tuple(constants.items())))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler")
+@pytest.mark.parametrize(("architecture", "has_wgmma"), [("sm_80", False), ("sm_90a", True)])
+def test_kernels_compile_for_real_devices(rng, tmp_path, architecture, has_wgmma):
+    device = Sources(has_wgmma)
+    for case in ("signs with factors", "groups", "ring", "kept with factors"):
+        form = CodeFormat(device, some_codes(case, 8, rng)[0])
+        BestSearch(form, 2, 5, 100)
+        BestSearch(form, 100, 5, 100)
+    for family in ("adaptive", "grouped", "sign"):
+        gpu.GpuEncoder(INDEXES[family]().recipe, device=device)
+    InputRounder(INDEXES["trellis"]().recipe, device=device)
+    RingEncoder(device, INDEXES["trellis"]().recipe.ring)
+    for text, constants in set(device.sources):
+        path = tmp_path / "kernels.cu"
+        path.write_text(text)
+        options = [f"-arch={architecture}", "-std=c++17", *(f"-D{name}={value}" for name, value in constants)]
+        made = subprocess.run(["nvcc", "-cubin", *options, "-o", "/dev/null", path], capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
 
 
 def test_a_missing_device_is_named():

@@ -196,7 +196,7 @@ def test_layers_of_learned_axes(device):
 
 
 def test_layers_called_in_a_loop_answer_each_input(device):
-    """Calls with other shapes and on another stream are interleaved."""
+    """Interleave calls with other shapes and on another stream."""
     torch, small = compressed("grouped")
     inputs = torch.randn(9, 2, 512)
     expected = [small.topk(x, k=5) for x in inputs]

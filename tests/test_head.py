@@ -16,11 +16,17 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
-from topsign.families import SignRecipe
-from topsign.families.sign_weights import pool_sizes, relative_error
+from topsign.families import AdaptiveRecipe, SignRecipe
+from topsign.families.adaptive import pool_sizes
 from topsign.families.weight_coding import size_steps
 from topsign.heads import SizeWarning, advice
+from topsign.kernels import CodeBlocks
 from topsign.paper.heads import load_cifar10_head
+
+
+def relative_error(n_bits, n_pool, n_features):
+    return AdaptiveRecipe.make(n_features=n_features, n_bits=n_bits, n_pool=n_pool, random_state=0).logit_error()
+
 
 SHAPE = {"n_bits": 16, "n_pool": 128, "random_state": 7}
 
@@ -128,7 +134,7 @@ def test_a_head_needs_only_numpy(weights, tmp_path):
 
 def test_sizes_count_everything_that_a_prediction_needs(weights, tmp_path):
     head = ts.Head.from_weights(weights, **SHAPE)
-    assert head.nbytes == head.code_nbytes == head.codes.nbytes + head.columns["scales"].nbytes
+    assert head.nbytes == head.code_nbytes == head.codes.nbytes
     small = ts.CompressedLinearClassifier.from_weights(weights, shortlist=5, **SHAPE)
     assert small.storage_bits_ == 8 * (head.code_nbytes + weights.nbytes)
     assert small.compression_ratio_ < 1
@@ -232,9 +238,9 @@ def test_the_automatic_size_is_measured_where_there_are_data(digits):
         auto = ts.CompressedLinearClassifier(LogisticRegression(max_iter=500), n_pool=2048, random_state=7).fit(X, y)
     assert auto.choice_.basis == "data"
     assert auto.choice_.agreement >= 0.99
-    assert auto.n_bits_ == auto.choice_.n_bits == auto.head_.recipe.n_bits
+    assert auto.choice_.size == auto.head_.recipe.n_bits
     assert auto.choice_.agreement == pytest.approx(np.mean(auto.predict(X) == auto.estimator_.predict(X)))
-    less = pool_sizes(2048)[pool_sizes(2048).index(auto.n_bits_) - 1]
+    less = pool_sizes(2048)[pool_sizes(2048).index(auto.choice_.size) - 1]
     with pytest.warns(SizeWarning):
         fewer = ts.CompressedLinearClassifier.from_fitted(auto.estimator_, n_bits=less, n_pool=2048, random_state=7)
     assert fewer.report(X, y).agreement < 0.99
@@ -253,13 +259,13 @@ def test_the_automatic_size_is_predicted_from_weights():
         assert abs(predicted(n_bits) - measured) < 0.03
     auto = ts.CompressedLinearClassifier.from_weights(head.weights, random_state=7)
     assert auto.choice_.basis == "theory"
-    assert auto.n_bits_ == 88
+    assert auto.choice_.size == 88
     assert ts.Head.from_weights(head.weights, random_state=7).recipe.n_bits == 88
     linear = torch.nn.Linear(1024, 10, bias=False)
     linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
-    assert ts.nn.compress(linear, random_state=7).n_bits == 88
+    assert ts.nn.compress(linear, random_state=7).recipe.n_bits == 88
     short = ts.CompressedLinearClassifier.from_weights(head.weights, shortlist=3, random_state=7)
-    assert short.n_bits_ < 88
+    assert short.choice_.size < 88
     with pytest.raises(ValueError, match='n_bits="auto" without data predicts logits, not Hamming scores'):
         ts.CompressedLinearClassifier.from_weights(head.weights, scoring="hamming")
 
@@ -284,6 +290,9 @@ def test_the_automatic_size_is_measured_on_features(rng):
         ts.Head.from_weights(weights, features=clear[:, :127])
     small = ts.Head.from_weights(weights, family="trellis", bits_per_weight=0.5, random_state=7)
     assert small.codes.shape == (50, 8)
+    for sizes in ({"n_bits": 64, "n_bytes": 8}, {"n_bytes": 8, "bits_per_weight": 0.5}):
+        with pytest.raises(ValueError, match="give only one of n_bits, n_bytes and bits_per_weight, got n_b"):
+            ts.Head.from_weights(weights, family="grouped", **sizes)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +317,7 @@ def test_sizes_that_do_not_pay_are_announced(digits):
     X, y = digits
     exact = LogisticRegression(max_iter=500).fit(X, y)
     words = (
-        r"n_bits=64 of n_pool=64 keeps more than a quarter .* err by 9\.4% .* 20 bytes .* n_bits=32 .* errs by 6\.2%"
+        r"n_bits=64 of n_pool=64 keeps more than a quarter .* err by 9\.4% .* 18 bytes .* n_bits=32 .* errs by 6\.2%"
     )
     with pytest.warns(SizeWarning, match=words):
         ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
@@ -320,15 +329,14 @@ def test_sizes_that_do_not_pay_are_announced(digits):
 
 
 def test_sizes_of_an_automatic_choice():
-    assert size_steps(8, 64) == [8, 16, 24, 32, 48, 64]
-    assert size_steps(24, 48) == [24, 32, 48]
+    assert size_steps(8, 64) == [8, 11, 16, 23, 32, 45, 64]
+    assert size_steps(20, 48) == [23, 32, 45]
     assert size_steps(100, 50) == []
 
 
 def test_the_best_classes_by_signs_have_the_scores_of_all(weights, inputs):
-    recipe = SignRecipe.for_weights(weights, n_pool=32, random_state=7)
-    coding = recipe.weight_coding()
-    coded = coding.encode(weights, n_threads=1)
+    coding = SignRecipe.for_weights(weights, n_bytes=4, random_state=7).weight_coding()
+    coded = CodeBlocks.of(coding.encode(weights, n_threads=1))
     logits = coding.logits(inputs, scoring="hamming", n_threads=1, name="inputs")
     everything = logits.values(coded, n_threads=1)
     positions, best = logits.rank(coded, 4, n_threads=1)

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+from functools import partial
 
 import joblib
 import numpy as np
@@ -13,7 +14,6 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy_kernels import PATHS, use_path
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -26,18 +26,21 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
-from topsign.families import AdaptiveRecipe, sign_weights
+from topsign import kernels
+from topsign.families import AdaptiveRecipe
 from topsign.heads import scores
 from topsign.heads.report import loss_interval
+from topsign.kernels import CodeBlocks
 from topsign.paper.heads import STORAGE, adaptive_losses, load_cifar10_head, sign_losses, universal_losses
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")]
 CHECKED = [
     ts.CompressedLinearClassifier(LogisticRegression(), n_bits=32, n_pool=64, random_state=7),
     ts.CompressedLinearClassifier(LogisticRegression(), n_bits=32, n_pool=64, shortlist=2, random_state=7),
-    ts.CompressedLinearClassifier(LogisticRegression(), family="trellis", n_bits=32, random_state=7),
+    ts.CompressedLinearClassifier(LogisticRegression(), family="trellis", n_bytes=4, random_state=7),
+    ts.CompressedLinearClassifier(LogisticRegression(), family="grouped", n_bytes=8, random_state=7),
     ts.CompressedLinearClassifier(
-        LogisticRegression(fit_intercept=False), family="sign", n_bits=64, scoring="hamming", random_state=7
+        LogisticRegression(fit_intercept=False), family="sign", n_bytes=8, scoring="hamming", random_state=7
     ),
 ]
 
@@ -70,20 +73,28 @@ def cifar10():
 # The definition
 
 
-@pytest.mark.parametrize("layout", ["compact", "fast"])
+@pytest.mark.parametrize("size", [{"n_bits": 12, "n_pool": 64}, {"n_bytes": 4}, {"n_bytes": 8}], ids=str)
 @pytest.mark.parametrize("with_intercept", [True, False])
-def test_scores_are_the_definition(path, rng, layout, with_intercept):
-    """One weight vector is zero, so its logit is its intercept."""
+def test_scores_are_the_definition(path, rng, size, with_intercept):
+    """Adaptive, grouped and sign codes of 64 projections. One weight vector is zero, so its logit is its intercept."""
     coef = rng.standard_normal((6, 40)).astype(np.float32) * np.logspace(-1, 1, 6, dtype=np.float32)[:, np.newaxis]
     coef[2] = 0
     intercept = rng.standard_normal(6) if with_intercept else np.zeros(6)
     X = rng.standard_normal((5, 40)).astype(np.float32)
-    shape = {"n_bits": 12, "n_pool": 64, "layout": layout, "random_state": 7}
-    classifier = ts.CompressedLinearClassifier.from_weights(coef, intercept=intercept, **shape)
-    rounds = classifier.head_.recipe.projection.rounds
+    family, levels = {
+        4: ("grouped", reference.grouped_levels),
+        8: ("sign", reference.sign_levels),
+    }.get(size.get("n_bytes"), ("adaptive", partial(reference.kept_levels, n_bits=12)))
+    classifier = ts.CompressedLinearClassifier.from_weights(
+        coef, intercept=intercept, family=family, random_state=7, **size
+    )
+    rounds, limit = classifier.head_.recipe.projection.rounds, classifier.head_.recipe.scorer.limit
     inputs, weights = ([reference.hadamard(row, 7, rounds, 64) for row in rows] for rows in (X, coef))
     expected = [
-        [reference.estimated_logit(x, w, v, 12, b) for w, v, b in zip(coef, weights, intercept, strict=True)]
+        [
+            reference.estimated_logit(x, limit, w, v, levels(v), b)
+            for w, v, b in zip(coef, weights, intercept, strict=True)
+        ]
         for x in inputs
     ]
     assert_array_equal(classifier.decision_function(X), expected)
@@ -107,29 +118,24 @@ def test_hamming_scores_count_agreeing_signs(path, rng):
     )
     assert_array_equal(classifier.decision_function(X), 9 - 2 * counts)
     assert_array_equal(classifier.predict(X), counts.argmin(axis=1))  # ties go to the first class
-    assert classifier.storage_bits_ == 8 * codes.data.nbytes
+    assert classifier.storage_bits_ == 8 * (codes.data.nbytes + 2 * 6)  # a scale of two bytes per class
 
 
-def test_sign_scores_are_signs_of_all_projections(path, rng):
+def test_hamming_scores_of_grouped_and_sign_codes(path, rng):
     coef, X = rng.standard_normal((4, 40)), rng.standard_normal((9, 40))
-    for scoring in ("hamming", "asymmetric"):
+    for family, levels in (("grouped", reference.grouped_levels), ("sign", reference.sign_levels)):
         classifier = ts.CompressedLinearClassifier.from_weights(
-            coef, family="sign", n_bits=77, scoring=scoring, random_state=7
+            coef, family=family, n_bytes=5, scoring="hamming", random_state=7
         )
-        weights, inputs = (classifier.head_.recipe.projection.apply(rows).astype(np.float64) for rows in (coef, X))
-        if scoring == "hamming":
-            inputs, scales = np.where(inputs >= 0, 1, -1), 1
-        else:
-            scales = (coef**2).sum(axis=1) / np.abs(weights).sum(axis=1)
-        expected = inputs @ np.where(weights >= 0, 1, -1).T * scales
-        # A sum of 77 terms is rounded to float32, as is its scale.
-        assert_allclose(classifier.decision_function(X), expected, rtol=3e-7, atol=1e-6)
+        weights, inputs = (classifier.head_.recipe.projection.apply(rows) for rows in (coef, X))
+        expected = np.where(inputs >= 0, 1, -1) @ np.array([levels(row) for row in weights]).T
+        assert_array_equal(classifier.decision_function(X), expected)
         assert_array_equal(classifier.predict(X), expected.argmax(axis=1))
 
 
 @given(st.data())
 def test_the_best_classes_are_the_definition(data):
-    """The data have arbitrary biases and many ties, and blocks are smaller than the head."""
+    """The data have arbitrary biases and many ties."""
     n_classes, k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     coef = rng.integers(-1, 2, (n_classes, 8)).astype(np.float32)  # some are equal, some may be zero
@@ -138,33 +144,28 @@ def test_the_best_classes_are_the_definition(data):
     )
     recipe = AdaptiveRecipe.make(n_features=8, n_bits=3, random_state=7)
     coding = recipe.weight_coding()
-    head = scores.Scores(recipe, coding.encode(coef, n_threads=1), None if biases is None else np.array(biases))
-    inputs = coding.logits(rng.integers(-2, 3, (5, 8)).astype(np.float32))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "BLOCK_CLASSES", 7)
-        classes, logits = head.best(inputs, min(k, n_classes))
-    for row, expected in enumerate(head.values(inputs)):
+    codes = CodeBlocks.of(coding.encode(coef, n_threads=1))
+    head = scores.Scores(recipe, codes, None if biases is None else np.array(biases))
+    X = rng.integers(-2, 3, (5, 8)).astype(np.float32)
+    classes, logits = head.best(coding.logits(X), min(k, n_classes))
+    for row, expected in enumerate(head.logits(X, "X", np.float64)):
         wanted, values = reference.best_classes(expected, k)
         assert_array_equal(classes[row], wanted)
         assert_array_equal(logits[row], values)
 
 
-@pytest.mark.parametrize("layout", ["compact", "fast", "signs"])
-def test_products_over_unpacked_codes_are_the_sums(path, rng, monkeypatch, layout):
+@pytest.mark.parametrize("family", ["adaptive", "grouped", "sign", "trellis"])
+def test_batches_and_blocks_make_no_difference(path, rng, monkeypatch, family):
+    """Kernels choose another computation for many inputs; all give the same bits."""
     coef, X = rng.standard_normal((300, 48)), rng.standard_normal((40, 48)).astype(np.float32)
-    if layout == "signs":
-        classifier = ts.CompressedLinearClassifier.from_weights(coef, family="sign", n_bits=60, random_state=7)
-    else:
-        classifier = ts.CompressedLinearClassifier.from_weights(
-            coef, n_bits=20, n_pool=60, layout=layout, random_state=7
-        )
-    monkeypatch.setattr(sign_weights, "BLOCK_VECTORS", 128)
-    products = classifier.decision_function(X)
-    monkeypatch.setattr(sign_weights, "MANY_VECTORS", 301)
-    sums = classifier.decision_function(X)
-    # 60 terms rounded to float32 in one order or another; the terms' size is that of the scores.
-    assert np.abs(products - sums).max() < 60 * 2**-24 * np.abs(sums).max()
-    assert not np.array_equal(products, sums)  # the two computations differ in rounding
+    size = {"n_bits": 20} if family == "adaptive" else {"n_bytes": 5}
+    head = ts.Head.from_weights(coef, biases=rng.standard_normal(300), family=family, random_state=7, **size)
+    logits, best = head.logits(X), head.topk(X, 5)
+    assert_array_equal(np.vstack([head.logits(row[np.newaxis]) for row in X]), logits)
+    monkeypatch.setattr(scores, "BLOCK_VALUES", 7 * 300)
+    assert_array_equal(head.logits(X), logits)
+    assert_array_equal(head.topk(X, 5).indices, best.indices)
+    assert_array_equal(best.indices, np.argsort(-logits, axis=1, kind="stable")[:, :5])
 
 
 def test_two_classes_share_one_weight_vector(digits):
@@ -246,9 +247,6 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
         ),
         ("adaptive, asymmetric", 64): ts.CompressedLinearClassifier.from_weights(
             few.weights, n_bits=64, n_pool=1024, **gaussian
-        ),
-        ("sign, equal storage", 679): ts.CompressedLinearClassifier.from_weights(
-            few.weights, family="sign", n_bits=679, scoring="hamming", **gaussian
         ),
     }
     for key, classifier in classifiers.items():
@@ -413,7 +411,7 @@ def test_sparse_inputs_are_taken_as_dense_ones(digits, trained, n_bits):
         ts.CompressedLinearClassifier(FrozenEstimator(trained), **parameters).fit(form(X), y)
         for form in (np.asarray, scipy.sparse.csr_array)
     )
-    assert sparse.n_bits_ == dense.n_bits_
+    assert sparse.head_.recipe == dense.head_.recipe
     assert_array_equal(sparse.decision_function(scipy.sparse.csc_array(X_test)), dense.decision_function(X_test))
     assert_array_equal(sparse.predict(scipy.sparse.coo_array(X_test)), dense.predict(X_test))
 
@@ -447,7 +445,7 @@ def test_a_report_counts(digits, trained):
     assert report.accuracy == small.score(X, y)
     assert report.accuracy_uncompressed == trained.score(X, y)
     assert report.agreement == np.mean(small.predict(X) == trained.predict(X))
-    assert report.storage_bits == small.storage_bits_ == 10 * (8 * small.head_.codes.shape[1] + 32 + 64)
+    assert report.storage_bits == small.storage_bits_ == 10 * (8 * small.head_.codes.shape[1] + 64)
     assert report.compression_ratio == 32 * 10 * 65 / small.storage_bits_
     assert report.interval[0] < report.accuracy_lost < report.interval[1]
     assert small.report(X, y, against=trained.predict(X)) == report
@@ -513,10 +511,11 @@ def test_files_hold_everything_needed(digits, tmp_path):
     plain = LogisticRegression(max_iter=200, fit_intercept=False)
     classifiers = [
         ts.CompressedLinearClassifier(LogisticRegression(max_iter=200), n_bits=16, n_pool=100, random_state=7),
-        ts.CompressedLinearClassifier(plain, n_bits=16, shortlist=3, layout="fast", random_state=7),
+        ts.CompressedLinearClassifier(plain, n_bits=16, shortlist=3, random_state=7),
         ts.CompressedLinearClassifier(plain, n_bits=16, scoring="hamming", projection="gaussian", random_state=7),
-        ts.CompressedLinearClassifier(plain, family="sign", n_bits=90, scoring="hamming", random_state=7),
-        ts.CompressedLinearClassifier(plain, family="trellis", n_bits=64, random_state=7),
+        ts.CompressedLinearClassifier(plain, family="sign", n_bytes=9, scoring="hamming", random_state=7),
+        ts.CompressedLinearClassifier(plain, family="grouped", n_bytes=9, shortlist=3, random_state=7),
+        ts.CompressedLinearClassifier(plain, family="trellis", n_bytes=8, random_state=7),
     ]
     for classifier in classifiers:
         classifier.fit(X, names)
@@ -548,6 +547,7 @@ def test_files_that_are_something_else_are_refused(trained, tmp_path):
     for header in (
         np.frombuffer(b'{"format": 1}', np.uint8),
         np.frombuffer(b'{"format": 2}', np.uint8),
+        np.frombuffer(b'{"format": 3}', np.uint8),
         np.array("[]"),
         np.frombuffer(b"[]", np.uint8),
         np.frombuffer(b"\xff", np.uint8),
@@ -567,23 +567,21 @@ def rewritten(path, **changes):
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
 
 
-@pytest.mark.parametrize("layout", ["compact", "fast"])
-def test_hostile_contents_are_refused(path, rng, tmp_path, layout):
-    """Kernels do not validate codes, so invalid bytes must be rejected when the file is read."""
+def test_hostile_contents_are_refused(path, rng, tmp_path):
+    """Invalid bytes are rejected when the file is read."""
     coef, file = rng.standard_normal((5, 300)), tmp_path / "head.npz"
-    small = ts.CompressedLinearClassifier.from_weights(coef, n_bits=40, layout=layout, shortlist=2, random_state=7)
-    codes, scales = small.head_.codes, small.head_.columns["scales"]
+    small = ts.CompressedLinearClassifier.from_weights(coef, n_bits=40, shortlist=2, random_state=7)
+    codes = small.head_.codes
     for changes, words in [
         ({"codes": np.full_like(codes, 255)}, "codes is not a packed code at row 0"),
         ({"codes": np.zeros_like(codes)}, "codes is not a packed code at row 0"),
-        ({"codes": codes[:, :-1]}, "must be uint8 of shape"),
-        ({"codes": codes.astype(np.int64)}, "must be uint8 of shape"),
-        ({"codes": codes[:4]}, "4 codes do not fit 5 classes"),
+        ({"codes": codes[:, :-1]}, "do not fit uint8 codes of"),
+        ({"codes": codes.astype(np.int64)}, "do not fit uint8 codes of"),
+        ({"codes": codes[:4]}, "do not fit uint8 codes of"),
         ({"codes": None}, "it has no 'codes"),
-        ({"column_scales": np.full_like(scales, np.nan)}, "scales holds NaN"),
-        ({"column_scales": scales.astype(np.float64)}, "scales must be float32"),
-        ({"column_scales": scales[:4]}, "scales must be float32 of shape (5,)"),
-        ({"biases": np.full(5, np.inf)}, "biases holds NaN"),
+        ({"biases": np.full(5, np.inf)}, "biases must be float64 of at most 1e+18"),
+        ({"biases": np.full(5, np.nan)}, "biases must be float64 of at most 1e+18"),
+        ({"biases": np.zeros(5, np.float32)}, "biases must be float64 of at most 1e+18"),
         ({"biases": np.zeros(4)}, "do not fit classes"),
         ({"classes": np.zeros((5, 2))}, "do not fit classes"),
         ({"weights": np.zeros((5, 299))}, "weights must be numbers of shape (5, 300)"),
@@ -591,7 +589,10 @@ def test_hostile_contents_are_refused(path, rng, tmp_path, layout):
         ({"header": {"link": "exec"}}, "link must be one of"),
         ({"header": {"shortlist": {"size": 0}}}, "shortlist must be at least 1"),
         ({"header": {"shortlist": 2}}, "not a head that this version can read"),
-        ({"header": {"recipe": small.head_.recipe.to_json() | {"n_bits": 41}}}, "must be uint8 of shape"),
+        (
+            {"header": {"recipe": small.head_.recipe.to_json() | {"n_bits": 41}}},
+            "not a head that this version can read",
+        ),
         ({"header": {"recipe": small.head_.recipe.to_json() | {"seed": 8}}}, "fingerprint"),
         ({"header": {"recipe": None}}, "recipe: cannot be read"),
     ]:
@@ -669,7 +670,7 @@ CALLS = [
     (lambda: adaptive(n_bits=21).fit(X, Y), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
     (lambda: adaptive(scoring="cosine").fit(X, Y), ValueError, "scoring must be one of"),
     (lambda: adaptive(shortlist=0).fit(X, Y), ValueError, "shortlist must be at least 1, got 0"),
-    (lambda: adaptive(layout="slow").fit(X, Y), ValueError, "layout must be one of"),
+    (lambda: adaptive(n_bytes=9).fit(X, Y), ValueError, "give only one of n_bits, n_bytes and bits_per_weight"),
     (lambda: adaptive().fit(X, X[:, 0]), ValueError, "Unknown label type: continuous"),
     (lambda: adaptive().predict(X), NotFittedError, "not fitted yet"),
     (lambda: adaptive().storage_bits_, NotFittedError, "not fitted yet"),
@@ -704,7 +705,7 @@ CALLS = [
     ),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(
-            np.zeros((1, 20)), family="sign", scoring="hamming", n_bits=20
+            np.zeros((1, 20)), family="sign", scoring="hamming", n_bytes=3
         ),
         ValueError,
         "the weight vector of class 1 is zero",
@@ -750,12 +751,15 @@ def test_intercepts_that_hamming_scores_ignore_are_announced():
     )
 
 
-def test_kernels_agree(rng):
+@pytest.mark.parametrize(
+    "size", [{"n_bits": 9}, {"family": "grouped", "n_bytes": 5}, {"family": "trellis", "n_bytes": 5}], ids=str
+)
+def test_kernels_agree(rng, size):
     coef, inputs = rng.standard_normal((40, 30)), rng.standard_normal((20, 30))
     found = []
-    for name in PATHS:
-        with use_path(name):
-            small = ts.CompressedLinearClassifier.from_weights(coef, intercept=np.arange(40), n_bits=9, random_state=7)
+    for name in kernels.available():
+        with kernels.use(name):
+            small = ts.CompressedLinearClassifier.from_weights(coef, intercept=np.arange(40), random_state=7, **size)
             found.append((small.predict(inputs), small.decision_function(inputs)))
     for other in found[1:]:
         assert_array_equal(other[0], found[0][0])

@@ -21,8 +21,7 @@ from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
 from ..theory import grouped_expected_agreement
 from ..theory.log_tails import log10_tail, log_binomial_cdf, probabilities
-from .comparison import CodeSearch, Pairing
-from .signs_recipe import counted
+from .comparison import CodeSearch, Pairing, counted
 
 if TYPE_CHECKING:
     from .signs_recipe import SignsRecipe

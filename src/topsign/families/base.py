@@ -108,7 +108,7 @@ class Recipe(ABC):
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Return parameters of a constructor with which :meth:`agree` accepts this recipe."""
+        """Return the parameters of a constructor, for :meth:`agree`."""
         return {"n_features": self.n_features}
 
     def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
@@ -118,7 +118,7 @@ class Recipe(ABC):
         """
         if family not in (None, self.family):
             return f"family={self.family!r}, got family={family!r}"
-        return self.agree(self, **(self.parameters() | parameters))
+        return self.agree(self, **({"n_features": self.n_features} | parameters))
 
     # Coding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,23 +28,14 @@ Int8 = npt.NDArray[np.int8]
 SLACK = 1e-5
 """Amount by which significance thresholds are lowered for kernels; the p-value of a hit decides."""
 
+Scored = Iterable[tuple[Int64, Int64, Array]]
+"""Ids, rows and scores (n_queries, n_entries) of blocks of entries."""
+
 COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
 
 
-class Costs(NamedTuple):
-    """Nanoseconds of a comparison."""
-
-    entry: float  # of an entry that is compared with a batch
-    byte: float  # of each byte of its code
-    query_byte: float  # of each byte and query of the batch
-
-
-COSTS = {
-    "signs": Costs(0.3, 0.0, 0.03),
-    "groups": Costs(0.3, 0.0, 0.03),
-    "ring": Costs(1.0, 0.3, 0.06),
-    "kept": Costs(20.0, 2.0, 0.15),
-}
+COSTS = {"signs": (0.3, 0.0, 0.03), "groups": (0.3, 0.0, 0.03), "ring": (1.0, 0.3, 0.06), "kept": (20.0, 2.0, 0.15)}
+"""Nanoseconds to compare an entry with a batch of queries: per entry, per byte, and per byte and query."""
 READING = 25.0  # nanoseconds to read an entry at random
 
 
@@ -316,8 +307,8 @@ class CodeComparison(CodeSearch, Comparison):
         return len(self.norms)
 
     def scan_cost(self, n_queries: float) -> float:
-        cost, n_bytes = COSTS[self.scorer.kind], self.scorer.code_bytes
-        return cost.entry + n_bytes * (cost.byte + cost.query_byte * n_queries)
+        entry, byte, query_byte = COSTS[self.scorer.kind]
+        return entry + self.scorer.code_bytes * (byte + query_byte * n_queries)
 
     def visit_cost(self, n_queries: float) -> float:
         return READING + self.scan_cost(n_queries)
@@ -444,19 +435,15 @@ class CosineComparison(CodeComparison):
     """
 
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        from .decoded import rank_blocks
-
         return rank_blocks(self._cosines(ranges, n_threads), len(self), k)
 
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
-        from .decoded import within_blocks
-
         return within_blocks(self._cosines(ranges, n_threads), bounds)
 
     def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return Comparison.visit(self, visits, k, n_threads=n_threads)
 
-    def _cosines(self, ranges: Sequence[Range], n_threads: int) -> Iterable[tuple[Int64, Int64, Float32]]:
+    def _cosines(self, ranges: Sequence[Range], n_threads: int) -> Scored:
         n_rows = max(1, COMPARED_BYTES // (4 * max(1, len(self))))
         for one in ranges:
             for positions in one.blocks(n_rows):
@@ -465,6 +452,53 @@ class CosineComparison(CodeComparison):
                 norms = self.recipe.norms(rows)
                 values = np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
                 yield one.columns.ids[positions], one.first_row + positions, values
+
+
+def signs_of(projected: Float32) -> Int8:
+    """Return the signs of projections, +1 or -1; that of zero is +1."""
+    return (projected >= 0).view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def counted(signs: Int8) -> RoundedQueries:
+    """Return queries whose values are equal minus different signs."""
+    n_queries = len(signs)
+    return RoundedQueries(signs.astype(np.int16), np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))
+
+
+def rank_blocks(blocks: Scored, n_queries: int, k: int) -> tuple[Int64, Array]:
+    """Return rows and scores of the k largest scores of each query; ties by ascending id, row -1 and nan after."""
+    ids, rows = np.empty((2, n_queries, 0), np.int64)
+    best: Array = np.empty((n_queries, 0))
+    for some_ids, some_rows, scores in blocks:
+        ids = np.hstack([ids, np.broadcast_to(some_ids, scores.shape)])
+        rows = np.hstack([rows, np.broadcast_to(some_rows, scores.shape)])
+        best = np.hstack([best.astype(scores.dtype), scores])
+        order = np.lexsort((ids, -best), axis=1)[:, :k]
+        ids, rows = np.take_along_axis(ids, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        best = np.take_along_axis(best, order, axis=1)
+    missing = k - rows.shape[1]
+    if missing:
+        rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
+        best = np.pad(best, ((0, 0), (0, missing)), constant_values=np.nan)
+    return rows, best
+
+
+def within_blocks(blocks: Scored, bounds: Array) -> tuple[Int64, Int64, Array]:
+    """Return starts, rows (ascending for each query) and scores of all that reach the bound of their query."""
+    queries, rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for _, some_rows, scores in blocks:
+        query, column = np.nonzero(scores >= bounds[:, np.newaxis])
+        queries.append(query)
+        rows.append(some_rows[column])
+        values.append(scores[query, column])
+    return grouped(np.concatenate(queries), np.concatenate(rows), np.concatenate(values), len(bounds))
+
+
+def grouped(queries: Int64, rows: Int64, values: Array, n_queries: int) -> tuple[Int64, Int64, Array]:
+    """Return starts, rows (ascending for each query) and values of hits that came in any order."""
+    order = np.lexsort((rows, queries))
+    starts = np.append(0, np.cumsum(np.bincount(queries, minlength=n_queries))).astype(np.int64)
+    return starts, rows[order], values[order]
 
 
 def code_ranges(ranges: Sequence[Range]) -> list[CodeRange]:

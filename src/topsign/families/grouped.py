@@ -27,7 +27,6 @@ class GroupedRecipe(SignsRecipe):
     family: ClassVar[str] = "grouped"
     codes_type: ClassVar[type[GroupedCodes]] = GroupedCodes
     kind: ClassVar[str] = "groups"
-    sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)
 
     @classmethod
     def make(cls, *, n_features: int, n_bytes: int | None = None, **options: Any) -> Self:  # type: ignore[override]

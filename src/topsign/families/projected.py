@@ -34,11 +34,44 @@ class ProjectedRecipe(Recipe):
     """Codes of the projections of signals."""
 
     kind: ClassVar[str]  # of the codes, for kernels
+    sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)  # parameters of the constructor that set the size
+    basis_name: ClassVar[str] = "projection"  # parameter of the constructor that sets the projection
     space_mark: ClassVar[bytes] = b""
 
     projection: Projection
     metric: str = "correlation"
     mean: Float32 | None = None
+
+    @classmethod
+    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
+        """Compare parameters with a stored recipe.
+
+        None, "auto" and ``center=True`` accept the stored value; all others must be equal.
+        """
+        problem = super().agree(stored, **parameters)
+        if problem is not None or not isinstance(stored, cls):
+            return problem
+        have, ours, theirs = stored.parameters() | {"random_state": stored.seed}, [], []
+        for name, value in parameters.items():
+            same = value is None
+            if isinstance(value, Projection):
+                same = value == stored.projection
+            elif name == "center" and not isinstance(value, (bool, np.bool_)):
+                same = stored.mean is not None and np.array_equal(
+                    stored.mean, np.asarray(given_mean(value, stored.n_features))
+                )
+                value = "another mean"
+            elif not same:
+                same = value in ("auto", have[name])
+            if not same:
+                ours.append(f"{name}={have[name]!r}")
+                theirs.append(f"{name}={value!r}")
+        return f"{', '.join(ours)}, got {', '.join(theirs)}" if ours else None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of a constructor, with whether there is a mean as ``center``."""
+        kept = {"metric": self.metric, "center": self.mean is not None, self.basis_name: self.projection.kind}
+        return super().parameters() | {name: getattr(self, name) for name in self.sizes} | kept
 
     @property
     @abstractmethod

@@ -25,7 +25,6 @@ class SignRecipe(SignsRecipe):
     family: ClassVar[str] = "sign"
     codes_type: ClassVar[type[SignCodes]] = SignCodes
     kind: ClassVar[str] = "signs"
-    sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)
 
     @classmethod
     def make(cls, *, n_features: int, n_bytes: int | None = None, **options: Any) -> Self:  # type: ignore[override]

@@ -16,6 +16,7 @@ from ..codes import Codes, as_projected
 from ..codes import query_norms as norms_of
 from ..kernels import CodeBlocks
 from .base import METRICS
+from .comparison import counted, signs_of
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -93,8 +94,6 @@ class SignCodes(Codes):
 
         ``projected`` is what ``project`` of the encoder or index returned: (n_queries, n_pool).
         """
-        from .signs_recipe import counted, signs_of
-
         queries = as_projected(projected, n_pool=self.n_pool, space=self.recipe.space)
         agreements = kernels.active().scores(
             self.recipe.scoring_of(None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from .._random import RandomState
 from ..kernels import RoundedQueries, pack_log_factors, unpack_factors
 from ..projections import Projection, resolve_projection
 from ..projections.blocks import Block
-from .base import METRICS, Recipe, check_real_valued, unit
-from .comparison import CodeComparison, Comparison, HammingComparison, Int8, Null, Pairing
+from .base import METRICS, check_real_valued, unit
+from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of
 from .projected import (
     ProjectedRecipe,
     check_sizes,
@@ -45,8 +45,6 @@ class SignsRecipe(ProjectedRecipe):
     The kept projections of a signal, each with its sign, estimate correlations by their sum with the projections of a
     query, scaled as for a normal signal.
     """
-
-    sizes: ClassVar[tuple[str, ...]]  # parameters of the constructor that set the size
 
     @property
     @abstractmethod
@@ -102,32 +100,6 @@ class SignsRecipe(ProjectedRecipe):
         made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
         check_sizes(made.n_features, made.n_pool)
         return cls(made, metric, **fields)
-
-    @classmethod
-    def agree(cls, stored: Recipe, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> str | None:
-        """Compare parameters with a stored recipe.
-
-        Sizes of None or "auto", ``random_state=None`` and ``center=True`` accept the stored values; all others must be
-        equal.
-        """
-        problem = super().agree(stored, **parameters)
-        if problem is not None or not isinstance(stored, cls):
-            return problem
-        if is_true(center) and stored.mean is None:
-            return "center=False, got center=True"
-        for name in cls.sizes:
-            if parameters.get(name) in (None, "auto"):
-                parameters[name] = getattr(stored, name)
-        if parameters.get("random_state") is None and isinstance(parameters.get("projection", "hadamard"), str):
-            parameters["random_state"] = stored.seed
-        mean = stored.mean if is_true(center) else given_mean(center, stored.n_features)
-        have, want = stored.difference(replace(cls.make(**parameters), mean=mean))
-        return f"{have}, got {want}" if have else None
-
-    def parameters(self) -> dict[str, Any]:
-        """Return parameters that leave sizes and ``random_state`` open for :meth:`agree`."""
-        kept = {"metric": self.metric, "center": self.mean is not None, "projection": self.projection.kind}
-        return super().parameters() | kept
 
     # Coding
 
@@ -316,20 +288,9 @@ def is_true(center: bool | npt.ArrayLike) -> bool:
     return isinstance(center, (bool, np.bool_)) and bool(center)
 
 
-def signs_of(projected: Float32) -> Int8:
-    """Return the signs of projections, +1 or -1; that of zero is +1."""
-    return (projected >= 0).view(np.int8) * np.int8(2) - np.int8(1)
-
-
 def largest(projected: Float32, n_kept: int, n_threads: int) -> npt.NDArray[np.bool_]:
     """Return which projections are among the ``n_kept`` largest of their query."""
     locations, _, _ = kernels.active().select(projected, n_kept, n_threads=n_threads)
     kept = np.zeros(projected.shape, bool)
     np.put_along_axis(kept, locations.astype(np.int64), True, axis=1)
     return kept
-
-
-def counted(signs: Int8) -> RoundedQueries:
-    """Return queries whose values are equal minus different signs."""
-    n_queries = len(signs)
-    return RoundedQueries(signs.astype(np.int16), np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))

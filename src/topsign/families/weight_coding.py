@@ -14,7 +14,8 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import Block, float_blocks
 from .base import Recipe, check_real_valued
-from .decoded import products, rank_blocks, within_blocks
+from .comparison import rank_blocks
+from .decoded import products
 
 if TYPE_CHECKING:
     from .projected import ProjectedRecipe
@@ -41,10 +42,6 @@ class Logits(ABC):
     @abstractmethod
     def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return positions and values, (n_inputs, k), of the k highest products; ties by ascending position."""
-
-    @abstractmethod
-    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Array]:
-        """Return starts, positions and values of every product that reaches the bound of its input."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +149,6 @@ class CodedLogits(Logits):
     def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
         return kernels.active().rank(self.scorer, [CodeRange(weights)], self.rounded, k, n_threads=n_threads)
 
-    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Float32]:
-        return kernels.active().within(self.scorer, [CodeRange(weights)], self.rounded, bounds, n_threads=n_threads)
-
 
 @dataclass(frozen=True, eq=False)
 class DecodedWeights(WeightCoding):
@@ -210,9 +204,6 @@ class DecodedLogits(Logits):
 
     def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return rank_blocks(self._blocks(weights), len(self), k)
-
-    def within(self, weights: CodeBlocks, bounds: Float32, *, n_threads: int) -> tuple[Int64, Int64, Array]:
-        return within_blocks(self._blocks(weights), bounds)
 
     def _blocks(self, weights: CodeBlocks) -> Iterator[tuple[Int64, Int64, Float32]]:
         step = max(1, min(BLOCK_VECTORS, BLOCK_BYTES // (4 * self.inputs.shape[1])))

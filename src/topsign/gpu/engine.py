@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from typing import TypeGuard
 
 import numpy as np
@@ -28,8 +29,11 @@ COMPARISONS = (CodeComparison, HammingComparison)
 
 COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
 SCAN_COST = 87_000.0  # nanoseconds of a scan per chunk, besides those per entry
-BYTE_COSTS = {"signs": 6e-4, "groups": 5e-4, "ring": 1e-3, "kept": 5e-3}
-"""Nanoseconds per byte of a code and query, by kind of codes."""
+BYTE_COSTS = {"signs": 4.3e-4, "groups": 4.3e-4, "ring": 3.5e-3, "kept": 7.9e-4}
+"""Nanoseconds per byte of a code and query, by kind of codes, on an H200.
+
+Those of nibble codes were measured with a prototype of the tables, the others with the kernels of earlier layouts.
+"""
 
 
 def executes(comparison: Comparison) -> TypeGuard[CodeComparison]:
@@ -171,16 +175,12 @@ def chunks_of(segment: Segment, first_row: int = 0) -> list[Chunk]:
     return made
 
 
-@dataclass(frozen=True, eq=False)
 class AscendingChunks:
     """Chunks of a snapshot with ascending ids, so that ties by position in all of them are ties by id."""
 
-    chunks: list[Chunk]
-    starts: Int64 = field(init=False)  # position of the first entry of each chunk, and the number of entries
-
-    def __post_init__(self) -> None:
-        starts = np.cumsum([0, *(len(chunk) for chunk in self.chunks)], dtype=np.int64)
-        object.__setattr__(self, "starts", starts)
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.chunks = chunks
+        self.starts = np.cumsum([0, *map(len, chunks)], dtype=np.int64)  # position of each chunk, and the end
 
     @property
     def n_entries(self) -> int:
@@ -253,13 +253,13 @@ class ResidentChunks:
         resident = dict(self._resident)  # another thread may keep another snapshot
         missing = iter([chunk for chunk in chunks if chunk.key not in resident])
         with ThreadPoolExecutor(1) as copier:
-            coming = [copier.submit(self._copy, chunk) for chunk in _take(missing)]
+            coming = [copier.submit(self._copy, chunk) for chunk in islice(missing, 1)]
             for chunk in chunks:
                 if chunk.key in resident:
                     yield resident[chunk.key]
                 else:
                     planes = coming.pop().result()
-                    coming = [copier.submit(self._copy, following) for following in _take(missing)]
+                    coming = [copier.submit(self._copy, following) for following in islice(missing, 1)]
                     yield planes
                     self.device.wait()  # for the scan, before the memory is reused
 
@@ -275,11 +275,6 @@ def bitmap_words(alive: Bytes) -> Array:
     padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
     padded[: len(alive)] = alive
     return padded.view(np.uint32)
-
-
-def _take(chunks: Iterator[Chunk]) -> list[Chunk]:
-    """Return the next chunk, or none."""
-    return [chunk for _, chunk in zip(range(1), chunks, strict=False)]
 
 
 def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, values: Float32) -> Hits:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -102,10 +102,11 @@ class InputRounder:
         if isinstance(recipe.projection, Hadamard):
             self._projector = Projector(recipe.projection, device=device)
         self._places = self._weights = self._mean = None
-        self.normalises = isinstance(recipe, TrellisRecipe)
-        if isinstance(recipe, TrellisRecipe):
-            self._places = device.put(recipe.design.coded.astype(np.uint32))
-            self._weights = device.put((recipe.design.values / recipe.n_features).astype(np.float32))
+        self.normalises = recipe.scorer.ring is not None
+        if self.normalises:
+            design = cast(TrellisRecipe, recipe).design
+            self._places = device.put(design.coded.astype(np.uint32))
+            self._weights = device.put((design.values / recipe.n_features).astype(np.float32))
             if recipe.mean is not None:
                 self._mean = device.put(recipe.projection.apply(recipe.mean[np.newaxis])[0].astype(np.float64))
 

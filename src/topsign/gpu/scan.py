@@ -120,7 +120,8 @@ class TableScanner(Scanner):
         size, room = table_bytes(form), form.device.shared_bytes - STATIC_SHARED
         fitting = [batch for batch in BATCHES if batch * size <= room]
         self._batch = next((batch for batch in fitting if batch >= n_queries), fitting[-1])
-        self._shared, self._threads = self._batch * size, tuning.threads
+        self._shared = self._batch * size
+        self._threads = tuning.threads * (2 if 2 * self._shared > form.device.shared_bytes else 1)
         self._tables = self.device.zeros((-(-n_queries // self._batch) * self._shared,), np.uint8)
         self._entries = {"ring": 512 * form.n_bytes, "kept": form.width}.get(form.scoring.kind, 32 * (form.n_bytes + 3))
         constants = {"QUERIES": self._batch, "TABLE_BYTES": size, "THREADS": self._threads}

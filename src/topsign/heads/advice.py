@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays import Array, Float64
 from ..families import Recipe
 
-TARGET = 0.99  # agreement that n_bits="auto" looks for
+TARGET = 0.99  # agreement that an automatic size looks for
 SAMPLE_VALUES = 2**26  # logits computed for a prediction
 MAX_SAMPLE = 2000
 
@@ -23,9 +23,9 @@ class SizeWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SizeChoice:
-    """A number of bits, the agreement expected of it, and the basis of that expectation."""
+    """Size of a code, the agreement expected of it, and the basis of that expectation."""
 
-    n_bits: int
+    size: int  # n_bits of adaptive codes, n_bytes of others
     agreement: float
     basis: str  # "theory": predicted from the weights, see simulated_agreement; "data": measured on inputs
 
@@ -57,7 +57,7 @@ def choose(sizes: list[int], agreement: Callable[[int], float], basis: str) -> S
 
 
 def simulated_agreement(weights: Array, error: Callable[[int], float], *, shortlist: int = 1) -> Callable[[int], float]:
-    """Return a function from n_bits to the agreement predicted from the error of logits and the weights.
+    """Return a function from a size to the agreement predicted from the error of logits and the weights.
 
     Approximation, by simulation with a fixed seed: each input is the weight vector of a random class plus normal noise;
     the fraction of signal in its energy is uniform in [0, 1]. Logits get independent normal errors of this relative
@@ -82,8 +82,8 @@ def simulated_agreement(weights: Array, error: Callable[[int], float], *, shortl
     best = logits.argmax(axis=1)[:, np.newaxis]
     errors = rng.standard_normal(logits.shape, dtype=np.float32) * np.sqrt(np.maximum(norms**2 - logits**2, 0))
 
-    def agreement(n_bits: int) -> float:
-        estimates = logits + np.float32(error(n_bits)) * errors
+    def agreement(size: int) -> float:
+        estimates = logits + np.float32(error(size)) * errors
         above = estimates > np.take_along_axis(estimates, best, axis=1)
         return float(np.mean(above.sum(axis=1) < shortlist))
 
@@ -113,8 +113,8 @@ def _sign_agreement(
     sides = rng.choice([-1.0, 1.0], len(logits))
     spread = rng.standard_normal(len(logits)) * np.sqrt(np.maximum(norm**2 - logits**2, 0))
 
-    def agreement(n_bits: int) -> float:
-        return float(np.mean((sides * logits + error(n_bits) * spread > 0) == (sides * logits > 0)))
+    def agreement(size: int) -> float:
+        return float(np.mean((sides * logits + error(size) * spread > 0) == (sides * logits > 0)))
 
     return agreement
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import numpy as np
 
-from .._arrays import Array, Float32
+from .._arrays import Array
 from .._files import MALFORMED, Record, write_file
 from ..errors import StorageError
 from ..families import Recipe
 from ..projections.blocks import MAX_NORM
+from .scores import check_operands
 
-FORMAT = 1
+FORMAT = 2
 
 MAX_RATIO = 20
 """Largest ratio of the bytes of the arrays to those of the file; heads are written uncompressed."""
@@ -69,28 +70,16 @@ def plain_labels(classes: Array) -> Array:
     return classes
 
 
-def checked_columns(recipe: Recipe, scoring: str, arrays: dict[str, Array]) -> dict[str, Float32]:
-    """Return the columns of a head; raise ValueError unless all arrays fit together, because kernels do not check."""
+def check_arrays(recipe: Recipe, scoring: str, arrays: dict[str, Array]) -> None:
+    """Raise ValueError unless the arrays of a head fit together, because kernels do not check."""
     codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
-    recipe.check(codes, name="codes")
     n_classes = len(classes) if classes.ndim == 1 else 0
     shared = n_classes == 2 and biases.shape == (1,)  # one weight vector for two classes
     if not (n_classes and (shared or biases.shape == (n_classes,))):
         raise ValueError(f"biases of shape {biases.shape} do not fit classes of shape {classes.shape}")
-    if len(codes) != len(biases):
-        raise ValueError(f"{len(codes)} codes do not fit {n_classes} classes")
+    check_operands(recipe, codes, biases)
+    recipe.check(np.ascontiguousarray(codes[:, : recipe.code_bytes]), name="codes")
     if scoring not in recipe.scorings:
         raise ValueError(f"{recipe.family} codes have no {scoring} scores")
-    _check_values("biases", biases, biases.shape, np.float64)
-    names = recipe.weight_coding().column_names if scoring == "asymmetric" else ()
-    columns = {name: arrays[f"column_{name}"] for name in names}
-    for name, column in columns.items():
-        _check_values(name, column, biases.shape, np.float32)
-    return columns
-
-
-def _check_values(name: str, array: Array, shape: tuple[int, ...], dtype: type[Any]) -> None:
-    if array.shape != shape or array.dtype != dtype:
-        raise ValueError(f"{name} must be {dtype.__name__} of shape {shape}, got {array.dtype} {array.shape}")
-    if not (np.abs(array) <= MAX_NORM).all():
-        raise ValueError(f"{name} holds NaN, infinity, or values above {MAX_NORM:g}, with which logits overflow")
+    if biases.dtype != np.float64 or not (np.abs(biases) <= MAX_NORM).all():
+        raise ValueError(f"biases must be float64 of at most {MAX_NORM:g}, above which logits overflow")

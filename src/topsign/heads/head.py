@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -11,20 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import as_signals, check_choice, check_count
 from .._files import Record
 from .._lazy import lazy
 from .._random import RandomState
 from ..errors import StorageError
-from ..families import SCORINGS, Encoded, Logits, Recipe
+from ..families import SCORINGS, Logits, Recipe
 from ..families.base import check_real_valued
+from ..kernels import CodeBlocks
 from ..projections import Projection
 from .advice import measured_agreement
-from .files import checked_columns, plain_labels, raise_not_a_head, read_head, write_head
+from .files import check_arrays, plain_labels, raise_not_a_head, read_head, write_head
 from .links import LINKS, probabilities
 from .recipes import RecipeOptions
-from .scores import Scores
+from .scores import Scores, highest
 from .shortlist import Shortlist, exact_weights
 from .weights import check_class_labels, check_intercepts, check_weights
 
@@ -41,17 +42,16 @@ class TopK(NamedTuple, Generic[Values, Indices]):
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear head: codes of its weight vectors, their scales and biases, and the recipe of the codes.
+    """A linear head: codes of its weight vectors, which end with their scales, biases, and the recipe of the codes.
 
     The scikit-learn classifier and the PyTorch layer are wrappers of a head. Two classes may share one weight vector,
     whose logit is that of the second class.
     """
 
     recipe: Recipe
-    codes: Bytes  # (n_vectors, code_bytes)
+    codes: Bytes  # (n_vectors, n_bytes): each row ends with a scale of two bytes
     biases: Float64  # (n_vectors,)
     classes: Array  # (n_classes,) labels
-    columns: dict[str, Float32] = field(default_factory=dict)  # (n_vectors,) each: scales, if codes do not hold them
     scoring: str = "asymmetric"  # or "hamming": scores are equal signs minus different signs, not logits
     link: str | None = None  # how logits become probabilities
     shortlist: Shortlist | None = None
@@ -70,12 +70,11 @@ class Head:
     ) -> Self:
         """Return the head of weight vectors, one per class or only one for two classes, read block by block."""
         check_real_valued(recipe, scoring, None)
-        made = recipe.weight_coding().encode(weights, n_threads=kernels.n_threads(None))
-        logits = scoring == "asymmetric"
-        if not logits:
+        codes = recipe.weight_coding().encode(weights, n_threads=kernels.n_threads(None))
+        if scoring == "hamming":
             _check_directions(weights, classes)
-        columns = dict(made.columns) if logits else {}
-        return cls(recipe, made.codes, biases, classes, columns, scoring, link if logits else None, shortlist)
+            link = None
+        return cls(recipe, codes, biases, classes, scoring, link, shortlist)
 
     @classmethod
     def from_weights(
@@ -86,11 +85,11 @@ class Head:
         classes: npt.ArrayLike | None = None,
         family: str = "adaptive",
         n_bits: int | str | None = "auto",
+        n_bytes: int | None = None,
         bits_per_weight: float | None = None,
         features: npt.ArrayLike | None = None,
         n_pool: int | None = None,
         projection: str | Projection | None = None,
-        layout: str | None = None,
         link: str | None = "softmax",
         random_state: RandomState = None,
     ) -> Self:
@@ -103,11 +102,11 @@ class Head:
         biases, classes : arrays of shape (n_classes,), optional
             Zeros, and labels 0, 1, ... by default.
         bits_per_weight : float, optional
-            Size of codes and scales over the number of weights, in place of n_bits.
+            Size of codes and scales over the number of weights, in place of n_bits or n_bytes.
         features : array of shape (n_samples, n_features), optional
             Inputs of the head. ``n_bits="auto"`` then takes the smallest size that agrees with the uncompressed head on
             99% of them, instead of predicting the agreement from the weights.
-        family, n_bits, n_pool, projection, layout, random_state
+        family, n_bits, n_bytes, n_pool, projection, random_state
             As in :class:`topsign.CompressedLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
             How :meth:`predict_proba` makes probabilities of logits.
@@ -116,23 +115,21 @@ class Head:
         --------
         >>> import numpy as np
         >>> weights = np.random.default_rng(0).standard_normal((1000, 512))
-        >>> head = Head.from_weights(weights, n_bits=64, random_state=7)
+        >>> head = Head.from_weights(weights, family="grouped", n_bytes=30, random_state=7)
         >>> head.topk(weights[:3], k=2).indices[:, 0], head.nbytes
-        (array([0, 1, 2]), 52000)
+        (array([0, 1, 2]), 32000)
         """
         labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
         rows, labels = check_weights(weights, classes=labels)
         if link is not None:
             check_choice(link, "link", tuple(LINKS))
-        coded = {"n_pool": n_pool, "projection": projection, "layout": layout}
-        options = RecipeOptions(
-            family, n_bits=n_bits, bits_per_weight=bits_per_weight, random_state=random_state, **coded
-        )
+        sizes: dict[str, Any] = {"n_bits": n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
+        options = RecipeOptions(family, **sizes, n_pool=n_pool, projection=projection, random_state=random_state)
         intercepts, measured = check_intercepts(biases, len(rows)), None
         made = partial(cls.of, weights=rows, biases=intercepts, classes=labels, link=link)
         if features is not None:
             if not options.automatic:
-                raise ValueError(f'features choose the size of n_bits="auto", got n_bits={n_bits!r}; leave one of them')
+                raise ValueError(f'features choose the size of n_bits="auto", got {options.size}; leave one of them')
             inputs = as_signals(features, n_features=rows.shape[1], name="features")
             measured = measured_agreement(inputs, rows, intercepts, made)
         return made(options.recipe(rows, measured=measured)[0])
@@ -180,7 +177,7 @@ class Head:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a prediction needs: codes, scales, biases, learned parameters, and the weights of a shortlist."""
+        """Bytes that a prediction needs: codes, biases, learned parameters, and the weights of a shortlist."""
         return self.code_nbytes + self.shortlist_nbytes
 
     @property
@@ -190,9 +187,9 @@ class Head:
 
     @property
     def code_nbytes(self) -> int:
-        """Bytes of codes, scales, biases and the recipe's learned parameters."""
-        used = (self.codes, *self.columns.values(), self._used_biases)
-        return sum(array.nbytes for array in used if array is not None) + self.recipe.shared_nbytes
+        """Bytes of codes, biases (unless all are zero) and the recipe's learned parameters."""
+        biases = self._scores.biases
+        return self.codes.nbytes + (0 if biases is None else biases.nbytes) + self.recipe.shared_nbytes
 
     @property
     def compression_ratio(self) -> float:
@@ -204,9 +201,9 @@ class Head:
         if self.shortlist is not None:
             held = f" + {self.shortlist_nbytes:,} of a shortlist of {self.shortlist.size} ({self.shortlist.storage})"
         return (
-            f"Head({len(self.classes)} classes, {self.n_features} features, {self.recipe.family} codes, "
-            f"n_bits={self.recipe.n_bits}{scoring}; "
-            f"{self.code_nbytes:,} bytes of codes{held}: {self.compression_ratio:.1f} times smaller than float32)"
+            f"Head({len(self.classes)} classes, {self.n_features} features, {self.recipe.family} codes of "
+            f"{self.codes.shape[1]} bytes{scoring}; {self.code_nbytes:,} bytes{held}: "
+            f"{self.compression_ratio:.1f} times smaller than float32)"
         )
 
     # Predicting
@@ -221,7 +218,7 @@ class Head:
         signals = as_signals(X, n_features=self.n_features, name="X")
         out = np.empty((len(signals), len(self.biases)))
         for rows, inputs in self._scores.prepare(signals, "X"):
-            out[rows] = self._values(signals[rows], inputs)
+            self._values(signals[rows], inputs, out[rows])
         return out
 
     def topk(self, X: npt.ArrayLike, k: int) -> TopK[Float64, Int64]:
@@ -259,7 +256,6 @@ class Head:
         return replace(
             self,
             codes=np.concatenate([self.codes, new.codes]),
-            columns={name: np.concatenate([held, new.columns[name]]) for name, held in self.columns.items()},
             biases=np.concatenate([self.biases, biases]),
             classes=np.concatenate([self.classes, classes]),
             shortlist=None if self.shortlist is None else self.shortlist.extended(weights),
@@ -270,7 +266,6 @@ class Head:
         return replace(
             self,
             codes=self.codes[rows],
-            columns={name: held[rows] for name, held in self.columns.items()},
             biases=self.biases[rows],
             classes=self.classes[rows],
             shortlist=None if self.shortlist is None else self.shortlist.kept(rows),
@@ -291,8 +286,7 @@ class Head:
             "shortlist": shortlist,
         }
         arrays: dict[str, Any] = {"codes": self.codes, "biases": self.biases, "classes": plain_labels(self.classes)}
-        columns = {f"column_{name}": values for name, values in self.columns.items()}
-        write_head(path, header, arrays | columns | weights)
+        write_head(path, header, arrays | weights)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -302,7 +296,7 @@ class Head:
             recipe = Recipe.from_json(header["recipe"], path)
             scoring = check_choice(header["scoring"], "scoring", SCORINGS)
             link = None if header["link"] is None else check_choice(header["link"], "link", tuple(LINKS))
-            columns = checked_columns(recipe, scoring, arrays)
+            check_arrays(recipe, scoring, arrays)
             shape, record = (len(arrays["biases"]), recipe.n_features), header["shortlist"]
             shortlist = None if record is None else Shortlist.from_file(record, arrays, shape)
         except StorageError:
@@ -310,43 +304,42 @@ class Head:
         except (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError) as error:
             raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
         codes = np.ascontiguousarray(arrays["codes"])
-        return cls(recipe, codes, arrays["biases"], arrays["classes"], columns, scoring, link, shortlist)
+        return cls(recipe, codes, arrays["biases"], arrays["classes"], scoring, link, shortlist)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, without the blocks of codes that predictions use."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     # Scores
 
     @lazy
-    def _used_biases(self) -> Float64 | None:
-        return self.biases if self.scoring == "asymmetric" and self.biases.any() else None
-
-    @property
     def _scores(self) -> Scores:
-        return Scores(self.recipe, Encoded(self.codes, self.columns), self._used_biases, self.scoring)
+        biases = self.biases if self.scoring == "asymmetric" and self.biases.any() else None
+        return Scores(self.recipe, CodeBlocks.of(self.codes), biases, self.scoring)
 
-    def _values(self, signals: Array, inputs: Logits) -> Float64:
-        values = self._scores.values(inputs)
-        if self.shortlist is None:
-            return values
-        classes, exact = self._shortlisted(signals, inputs)
-        np.minimum(values, np.nextafter(exact.min(axis=1, keepdims=True), -np.inf), out=values)
-        np.put_along_axis(values, classes, exact, axis=1)
-        return values
+    def _values(self, signals: Array, inputs: Logits, out: Float64) -> None:
+        """Write the scores of all classes to ``out``."""
+        self._scores.values(inputs, out)
+        if self.shortlist is not None:
+            classes, exact = self._shortlisted(signals, inputs)
+            np.minimum(out, np.nextafter(exact.min(axis=1, keepdims=True), -np.inf), out=out)
+            np.put_along_axis(out, classes, exact, axis=1)
 
-    def _best(self, signals: Array, inputs: Logits, k: int) -> tuple[Int64, Float64]:
+    def _best(self, signals: Array, inputs: Logits, k: int) -> tuple[Int64, Array]:
         if self.one_vector or (self.shortlist is not None and k > self.shortlist.size):
-            values = self._values(signals, inputs)
-            values = np.hstack([-values, values]) if self.one_vector else values
-            classes = np.broadcast_to(np.arange(values.shape[1]), values.shape)
-        elif self.shortlist is None:
+            values = np.empty((len(inputs), len(self.biases)))
+            self._values(signals, inputs, values)
+            return highest(np.hstack([-values, values]) if self.one_vector else values, k)
+        if self.shortlist is None:
             return self._scores.best(inputs, k)
-        else:
-            classes, values = self._shortlisted(signals, inputs)
-        order = np.lexsort((classes, -values), axis=1)[:, :k]
-        return np.take_along_axis(classes, order, axis=1), np.take_along_axis(values, order, axis=1)
+        classes, exact = self._shortlisted(signals, inputs)
+        order, values = highest(exact, k)
+        return np.take_along_axis(classes, order, axis=1), values
 
     def _shortlisted(self, signals: Array, inputs: Logits) -> tuple[Int64, Float64]:
-        """Return the classes with the highest scores, and their exact logits."""
+        """Return the classes with the highest scores, ascending, and their exact logits."""
         assert self.shortlist is not None
-        classes, _ = self._scores.best(inputs, min(self.shortlist.size, len(self.codes)))
+        classes = np.sort(self._scores.best(inputs, min(self.shortlist.size, len(self.codes)))[0], axis=1)
         return classes, self.shortlist.products(signals, classes) + self.biases[classes]
 
 

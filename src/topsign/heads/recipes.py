@@ -13,6 +13,7 @@ from .._checks import check_choice, check_positive
 from .._random import RandomState, make_seed
 from .._warning import warn
 from ..families import Recipe
+from ..kernels import FACTOR_BYTES
 from ..projections import Projection
 from .advice import TARGET, SizeChoice, SizeWarning, choose, simulated_agreement
 
@@ -28,6 +29,7 @@ class RecipeOptions:
         family: str,
         *,
         n_bits: int | str | None = "auto",
+        n_bytes: int | None = None,
         bits_per_weight: float | None = None,
         random_state: RandomState = None,
         **options: Any,
@@ -39,12 +41,19 @@ class RecipeOptions:
         self.options = {name: value for name, value in options.items() if value is not None}
         if isinstance(n_bits, str) and n_bits != "auto":
             raise ValueError(f'n_bits must be a number or "auto", got {n_bits!r}')
-        if bits_per_weight is not None and n_bits not in ("auto", None):
-            raise ValueError(
-                f"give n_bits or bits_per_weight, not both, got n_bits={n_bits!r} and bits_per_weight={bits_per_weight}"
-            )
-        self.automatic = n_bits == "auto" and bits_per_weight is None
-        self._n_bits, self._bits_per_weight = n_bits, bits_per_weight
+        sizes = {"n_bits": None if n_bits == "auto" else n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
+        self._given = {name: value for name, value in sizes.items() if value is not None}
+        if len(self._given) > 1:
+            raise ValueError(f"give only one of n_bits, n_bytes and bits_per_weight, got {self.size}")
+        wrong = {"n_bits", "n_pool"} & (self._given | self.options).keys()
+        if wrong and self.family.size_name != "n_bits":
+            raise ValueError(f"{family} codes have n_bytes, got {' and '.join(sorted(wrong))}")
+        self.automatic = n_bits == "auto" and not self._given
+
+    @property
+    def size(self) -> str:
+        """Size that was given, for messages."""
+        return " and ".join(f"{name}={value!r}" for name, value in self._given.items())
 
     def needs_weights(self, n_features: int) -> bool:
         """Return whether :meth:`recipe` depends on the weight vectors; raise if an option is wrong."""
@@ -68,14 +77,14 @@ class RecipeOptions:
         sizes = self._sizes(n_features)
 
         @lru_cache
-        def made(n_bits: int | None) -> Recipe:
-            return self.family.for_weights(weights, **self.sized(n_features, n_bits))
+        def made(size: int | None) -> Recipe:
+            return self.family.for_weights(weights, **self.sized(n_features, size))
 
         if not sizes:
             recipe, choice = made(None), None
         else:
             choice = _choose(sizes, made, weights, shortlist or 1, measured)
-            recipe = made(choice.n_bits)
+            recipe = made(choice.size)
         coding = recipe.weight_coding()
         if choice is not None and not choice.reached:
             warn(
@@ -91,13 +100,16 @@ class RecipeOptions:
     def _sizes(self, n_features: int) -> list[int]:
         return self.family.weight_sizes(n_features, **self.options) if self.automatic else []
 
-    def sized(self, n_features: int, n_bits: int | None = None) -> dict[str, Any]:
-        """Return the options of :meth:`topsign.families.Recipe.for_weights`; ``n_bits`` is the size chosen."""
-        if self._bits_per_weight is not None:
-            bits = check_positive(self._bits_per_weight, "bits_per_weight", maximum=32) * n_features
-            return self.options | {"n_bytes": int(bits // 8)}
-        chosen = n_bits if self.automatic else self._n_bits
-        return self.options if chosen is None else self.options | {"n_bits": chosen}
+    def sized(self, n_features: int, size: int | None = None) -> dict[str, Any]:
+        """Return the options of :meth:`topsign.families.Recipe.for_weights`; ``size`` is the automatic one."""
+        if self.automatic:
+            return self.options if size is None else self.options | {self.family.size_name: size}
+        if "bits_per_weight" not in self._given:
+            return self.options | self._given
+        bits = check_positive(self._given["bits_per_weight"], "bits_per_weight", maximum=32) * n_features
+        if bits < 8 * (FACTOR_BYTES + 1):
+            raise ValueError(f"a weight vector takes at least 3 bytes, two of them its scale, got {self.size}")
+        return self.options | {"n_bytes": int(bits // 8) - FACTOR_BYTES}
 
 
 def _choose(
@@ -109,8 +121,8 @@ def _choose(
 ) -> SizeChoice:
     """Return the smallest size that reaches the target, measured on data if given, otherwise predicted."""
     if measured is not None:
-        return choose(sizes, lambda n_bits: measured(made(n_bits)), "data")
-    error: Callable[[int], float] = lambda n_bits: made(n_bits).weight_coding().error(weights)  # noqa: E731
+        return choose(sizes, lambda size: measured(made(size)), "data")
+    error: Callable[[int], float] = lambda size: made(size).weight_coding().error(weights)  # noqa: E731
     return choose(sizes, simulated_agreement(weights, error, shortlist=shortlist), "theory")
 
 

@@ -2,9 +2,9 @@
 
 >>> import torch, topsign as ts
 >>> linear = torch.nn.Linear(512, 1000)
->>> small = ts.nn.compress(linear, n_bits=64, random_state=7)
->>> small.recipe.family, small.n_bits, small.nbytes
-('adaptive', 64, 56000)
+>>> small = ts.nn.compress(linear, family="grouped", n_bytes=30, random_state=7)
+>>> small.nbytes
+36000
 >>> small(torch.randn(8, 512)).shape, small.topk(torch.randn(8, 512), k=5).indices.shape
 (torch.Size([8, 1000]), torch.Size([8, 5]))
 """

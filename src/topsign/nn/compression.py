@@ -23,13 +23,12 @@ def compress(
     *,
     family: str = "adaptive",
     n_bits: int | str | None = "auto",
+    n_bytes: int | None = None,
     bits_per_weight: float | None = None,
     n_pool: int | None = None,
     projection: str | Projection | None = None,
-    layout: str | None = None,
     shortlist: int | None = None,
     shortlist_storage: str = "original",
-    shortlist_memory: str = "device",
     random_state: RandomState = None,
 ) -> CompressedLinear:
     """Compress a linear layer; return a :class:`CompressedLinear` on the same device.
@@ -44,10 +43,10 @@ def compress(
     n_bits : int, "auto" or None
         As in :class:`topsign.CompressedLinearClassifier`; "auto" predicts the agreement from the weights.
     bits_per_weight : float, optional
-        Bits of codes and scales per weight, in place of n_bits.
+        Bits of codes and scales per weight, in place of n_bits or n_bytes.
     shortlist_storage : str
         "original" (default) is the dtype of the layer; others as in :class:`CompressedLinear`.
-    family, n_pool, projection, layout, shortlist, shortlist_memory, random_state
+    family, n_bytes, n_pool, projection, shortlist, random_state
         As in :class:`CompressedLinear`.
 
     Examples
@@ -59,8 +58,8 @@ def compress(
     if not isinstance(linear, torch.nn.Linear):
         _raise_no_layer(linear)
     weight, bias = linear.weight, linear.bias
-    coded = {"n_pool": n_pool, "projection": projection, "layout": layout}
-    options = RecipeOptions(family, n_bits=n_bits, bits_per_weight=bits_per_weight, random_state=random_state, **coded)
+    sizes: dict[str, Any] = {"n_bits": n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
+    options = RecipeOptions(family, **sizes, n_pool=n_pool, projection=projection, random_state=random_state)
     needed = options.needs_weights(linear.in_features)
     learned = weight.to("cpu", torch.float32).numpy() if needed else empty_weights(linear.in_features)
     recipe, _ = options.recipe(learned, shortlist=shortlist)
@@ -72,16 +71,12 @@ def compress(
         bias=bias is not None,
         shortlist=shortlist,
         shortlist_storage=own if shortlist_storage == "original" else shortlist_storage,
-        shortlist_memory=shortlist_memory,
     )
     coding, size = recipe.weight_coding(), max(1, BLOCK_VALUES // linear.in_features)
     for start in range(0, linear.out_features, size):
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
-        made = coding.encode(values, n_threads=kernels.n_threads(None))
-        layer.codes[part] = torch.from_numpy(made.codes)
-        for row, name in enumerate(coding.column_names):
-            layer.columns[row, part] = torch.from_numpy(made.columns[name])
+        layer.codes[part] = torch.from_numpy(coding.encode(values, n_threads=kernels.n_threads(None)))
         _keep_weights(layer, part, values)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -29,52 +30,117 @@ STORAGES = {
     "bfloat16": torch.bfloat16,
     "int8": torch.int8,
 }
-MEMORIES = ("device", "pinned")
-CHECKED = ("codes", "columns", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state dict
+CHECKED = ("codes", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state dict
+BLOCK_VALUES = 2**24  # weights of shortlists multiplied per block
 
 
-class CompressedLinear(torch.nn.Module):
+class HeadLayer(torch.nn.Module):
+    """Linear layer that estimates logits, with exact ones for a shortlist; for inference only, always in eval mode."""
+
+    out_features: int
+    bias: Tensor | None
+    shortlist: int | None
+    shortlist_weights: Tensor | None
+    shortlist_scales: Tensor | None
+
+    @abstractmethod
+    def _logits(self, x: Tensor) -> Tensor:
+        """Return estimated logits of all classes in the dtype of the input."""
+
+    @abstractmethod
+    def _best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the k highest estimated logits of each input, descending, and their classes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return estimated logits, (..., out_features), of inputs (..., in_features).
+
+        With a shortlist, the logits of its classes are exact, and all others are -inf.
+        """
+        if self.shortlist is None:
+            return self._logits(x.detach())
+        values, classes = self._shortlisted(x.detach())
+        shape = (*values.shape[:-1], self.out_features)
+        nothing = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
+        return nothing.scatter(-1, classes, values)
+
+    def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
+        """Return the k highest logits of each input and their classes, without storing all logits.
+
+        With a shortlist, logits are exact, and k is at most its size.
+        """
+        k = check_count(k, "k", maximum=self.shortlist or self.out_features)
+        if self.shortlist is None:
+            return TopK(*self._best(x.detach(), k))
+        values, classes = self._shortlisted(x.detach())
+        return TopK(values[..., :k], classes[..., :k])
+
+    def _shortlisted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return exact logits of the shortlist in descending order, and their classes; ties by ascending class."""
+        _, best = self._best(x, self.shortlist or 1)
+        classes, _ = best.sort()
+        values, order = self._exact(x.float(), classes).sort(dim=-1, descending=True, stable=True)
+        return values.to(x.dtype), classes.gather(-1, order)
+
+    def _exact(self, x: Tensor, classes: Tensor) -> Tensor:
+        """Return the exact logits of some classes of each input, block by block except in graphs."""
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return self._products(x, classes)
+        rows, chosen = x.reshape(-1, x.shape[-1]), classes.reshape(-1, classes.shape[-1])
+        step = max(1, BLOCK_VALUES // (chosen.shape[1] * rows.shape[1]))
+        parts = [slice(start, start + step) for start in range(0, max(1, len(rows)), step)]
+        return torch.cat([self._products(rows[part], chosen[part]) for part in parts]).reshape(classes.shape)
+
+    def _products(self, x: Tensor, classes: Tensor) -> Tensor:
+        assert self.shortlist_weights is not None
+        weights = torch.nn.functional.embedding(classes, self.shortlist_weights).float()
+        logits = (weights @ x.unsqueeze(-1)).squeeze(-1)
+        logits = logits if self.shortlist_scales is None else logits * self.shortlist_scales[classes]
+        return logits if self.bias is None else logits + self.bias[classes]
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode, whatever ``mode`` is; there is nothing to train."""
+        return super().train(False)
+
+
+class CompressedLinear(HeadLayer):
     """Linear layer whose weight vectors are stored as codes; for inference only, always in eval mode.
 
     Made by :func:`compress`. A layer that is constructed directly returns zeros until ``load_state_dict`` restores the
-    codes, scales, biases and recipe; the state includes the seed and the fingerprint of the projection.
+    codes, biases and recipe; the state includes the seed and the fingerprint of the projection.
 
     Logits are unbiased estimates, computed in float32 and returned in the dtype of the input. On the CPU, the C++
     kernels compute them, and inputs that are not finite raise an error. On CUDA, the kernels of :mod:`topsign.gpu`
     compute them if CuPy is installed; with a Hadamard projection, ``topk`` returns the bits of the CPU. On other
-    devices, and for families without such kernels, PyTorch operations compute them, with other rounding errors.
-    ``half()`` and similar casts leave scales and biases in float32.
+    devices, and for families without such kernels, PyTorch multiplies with decoded weights, which are held in one byte
+    each. ``half()`` and similar casts leave biases in float32.
 
     Parameters
     ----------
     in_features, out_features : int
         Number of features of an input, and of classes.
-    family : "adaptive", "trellis", "sign", another registered family, or a Recipe
-        A recipe replaces n_bits, n_pool, projection, layout and random_state. Families that learn from weights need
+    family : "adaptive", "grouped", "trellis", "sign", another registered family, or a Recipe
+        A recipe replaces n_bits, n_bytes, n_pool, projection and random_state. Families that learn from weights need
         one.
-    n_bits : int or None
-        Projections that an adaptive code keeps, or bits of a trellis code; None: the default of the family.
+    n_bits : int, optional
+        Projections that an adaptive code keeps.
+    n_bytes : int, optional
+        Bytes of a code without the two of its scale.
     n_pool : int, optional
         Projections computed for adaptive codes; in_features by default.
     projection : kind or Projection, optional
         As in :class:`topsign.CompressedLinearClassifier`.
     bias : bool
-    layout : "compact" (default) or "fast"
-        Layout of adaptive codes, see :class:`topsign.AdaptiveCodes`.
     shortlist : int, optional
         Also store the weights, and return exact logits of the classes with the highest estimates, this number of them,
         and -inf for all others.
     shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
         Dtype of the stored weights.
-    shortlist_memory : "device" or "pinned"
-        Location of these weights if the layer is on CUDA: GPU memory, or pinned host memory, from which the GPU reads
-        only the rows of the shortlist.
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes, columns, bias : Tensor
-        Buffers: packed codes; scales, (n_columns, out_features), unless the codes contain them; biases.
+    codes, bias : Tensor
+        Buffers: codes, (out_features, n_bytes), whose rows end with a scale of two bytes; biases.
     shortlist_weights, shortlist_scales : Tensor or None
         Buffers: weights of a shortlist, and their scales if they are int8.
     recipe : Recipe
@@ -82,10 +148,6 @@ class CompressedLinear(torch.nn.Module):
     """
 
     codes: Tensor
-    columns: Tensor
-    bias: Tensor | None
-    shortlist_weights: Tensor | None
-    shortlist_scales: Tensor | None
 
     def __init__(
         self,
@@ -94,28 +156,24 @@ class CompressedLinear(torch.nn.Module):
         *,
         family: str | Recipe = "adaptive",
         n_bits: int | None = None,
+        n_bytes: int | None = None,
         n_pool: int | None = None,
         projection: str | Projection | None = None,
         bias: bool = True,
-        layout: str | None = None,
         shortlist: int | None = None,
         shortlist_storage: str = "float32",
-        shortlist_memory: str = "device",
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        shape = {"n_bits": n_bits, "n_pool": n_pool, "projection": projection, "layout": layout}
+        shape = {"n_bits": n_bits, "n_bytes": n_bytes, "n_pool": n_pool, "projection": projection}
         recipe = _make_recipe(family, self.in_features, **shape, random_state=random_state)
         self._set_recipe(recipe)
         zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32), n_threads=1)
-        self.register_buffer("codes", torch.from_numpy(zero.codes).repeat(self.out_features, 1))
-        columns = np.array([*zero.columns.values()], np.float32).reshape(len(zero.columns), 1)
-        self.register_buffer("columns", torch.from_numpy(columns).repeat(1, self.out_features))
+        self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
-        self.shortlist_memory = check_choice(shortlist_memory, "shortlist_memory", MEMORIES)
         kind = STORAGES[check_choice(shortlist_storage, "shortlist_storage", tuple(STORAGES))]
         size, kept = (self.out_features, self.in_features), self.shortlist is not None
         self.register_buffer("shortlist_weights", torch.zeros(size, dtype=kind) if kept else None)
@@ -137,8 +195,6 @@ class CompressedLinear(torch.nn.Module):
         bias = bool(head.biases.any())
         layer = cls(head.n_features, len(head.classes), family=head.recipe, bias=bias, **options)
         layer.codes.copy_(torch.from_numpy(np.array(head.codes)))
-        for row, name in enumerate(head.recipe.weight_coding().column_names):
-            layer.columns[row] = torch.from_numpy(np.array(head.columns[name]))
         if layer.bias is not None:
             layer.bias.copy_(torch.from_numpy(np.array(head.biases)))
         if short is not None and layer.shortlist_weights is not None:
@@ -163,81 +219,38 @@ class CompressedLinear(torch.nn.Module):
             weights = weights.float() if weights.dtype == torch.bfloat16 else weights
             row_scales = None if self.shortlist_scales is None else self.shortlist_scales.cpu().numpy().copy()
             short = Shortlist(self.shortlist, weights.numpy().copy(), row_scales)
-        names, rows = self.recipe.weight_coding().column_names, self.columns.cpu().numpy().copy()
-        columns = dict(zip(names, rows, strict=True))
-        codes = self.codes.cpu().numpy().copy()
-        return Head(self.recipe, codes, biases, labels, columns, link=link, shortlist=short)
+        return Head(self.recipe, self.codes.cpu().numpy().copy(), biases, labels, link=link, shortlist=short)
 
     def _set_recipe(self, recipe: Recipe) -> None:
         self.recipe, self._recipe_text = recipe, json.dumps(recipe.to_json())
 
     @property
-    def n_bits(self) -> int:
-        """Parameter ``n_bits`` of the codes."""
-        return self.recipe.n_bits
-
-    @property
     def nbytes(self) -> int:
-        """Size in bytes of codes, scales, biases, learned tables and shortlist weights."""
+        """Size in bytes of codes, biases, learned tables and shortlist weights."""
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers()) + self.recipe.shared_nbytes
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return estimated logits, (..., out_features), of inputs (..., in_features).
+    def _logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = operators.linear(x, self.codes, self.bias, self._recipe_text)
+        return logits
 
-        With a shortlist, the logits of its classes are exact, and all others are -inf.
-        """
-        if self.shortlist is None:
-            logits: Tensor = operators.linear(x.detach(), self.codes, self.columns, self.bias, self._recipe_text)
-            return logits
-        return scattered(*self._shortlisted(x), self.out_features)
-
-    def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
-        """Return the k highest logits of each input and their classes, without storing all logits.
-
-        With a shortlist, logits are exact, and k is at most its size.
-        """
-        k = check_count(k, "k", maximum=self.shortlist or self.out_features)
-        if self.shortlist is not None:
-            values, indices = self._shortlisted(x)
-            return TopK(values[..., :k], indices[..., :k])
-        return TopK(*operators.topk(x.detach(), self.codes, self.columns, self.bias, self._recipe_text, k))
-
-    def _shortlisted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return exact logits of the shortlist in descending order, and their classes."""
-        found: tuple[Tensor, Tensor] = operators.shortlist(
-            x.detach(),
-            self.codes,
-            self.columns,
-            self.bias,
-            self._recipe_text,
-            self.shortlist_weights,
-            self.shortlist_scales,
-            self.shortlist,
-        )
+    def _best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = operators.topk(x, self.codes, self.bias, self._recipe_text, k)
         return found
-
-    def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode, whatever ``mode`` is; there is nothing to train."""
-        return super().train(False)
 
     def extra_repr(self) -> str:
         held = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        record = {"family": self.recipe.family, "n_bits": self.n_bits} | self.recipe.to_json()
-        names = [name for name in ("family", "n_bits", "n_pool", "projection", "seed") if name in record]
-        made = ", ".join(f"{name}={record[name]!r}" for name in names)
+        record, names = self.recipe.to_json(), ("family", "n_bits", "n_bytes", "n_pool", "projection", "seed")
+        made = ", ".join(f"{name}={record[name]!r}" for name in names if name in record)
         return f"{held}, {made}" + ("" if self.shortlist is None else f", shortlist={self.shortlist}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move buffers between devices, but keep their dtypes, and keep a pinned shortlist in host memory."""
-        names = ("columns", "bias", "shortlist_weights", "shortlist_scales")
+        """Move buffers between devices, but keep their dtypes."""
+        names = ("bias", "shortlist_weights", "shortlist_scales")
         held = {name: self._buffers[name] for name in names}
         self._buffers.update(dict.fromkeys(names))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in held.items():
-            if buffer is None:
-                continue
-            stays = name == "shortlist_weights" and self.shortlist_memory == "pinned" and self.codes.is_cuda
-            self._buffers[name] = buffer.cpu().pin_memory() if stays else buffer.to(self.codes.device)
+            self._buffers[name] = None if buffer is None else buffer.to(self.codes.device)
         return self
 
     # State
@@ -264,7 +277,7 @@ class CompressedLinear(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
 
     def _check_state(self, recipe: Recipe, held: dict[str, Tensor | None]) -> None:
-        """Raise ValueError unless codes are valid for this recipe, and scales and biases are finite."""
+        """Raise ValueError unless codes are valid for this recipe, and other values are finite."""
         for name, tensor in held.items():
             mine = getattr(self, name)
             if tensor is None or mine is None or tensor.shape != mine.shape:
@@ -274,7 +287,8 @@ class CompressedLinear(torch.nn.Module):
             ):
                 raise ValueError(f"{name} must be of type {mine.dtype}, got {tensor.dtype}")
             if name == "codes":
-                recipe.check(tensor.detach().cpu().numpy(), name="codes")
+                codes = tensor.detach().cpu()[:, : recipe.code_bytes].contiguous()
+                recipe.check(codes.numpy(), name="codes")
             elif not (tensor.abs() <= MAX_NORM).all():
                 raise ValueError(
                     f"{name} holds NaN, infinity, or values above {MAX_NORM:g}, with which logits overflow"
@@ -317,13 +331,6 @@ def _make_recipe(family: str | Recipe, n_features: int, **options: Any) -> Recip
 
 def _shape(recipe: Recipe) -> Record:
     """Return the parameters that a state dict and its layer must share."""
-    shape = {"family": recipe.family, "in_features": recipe.n_features, "n_bits": recipe.n_bits}
     record = recipe.to_json()
-    return shape | {name: record[name] for name in ("n_pool", "layout") if name in record}
-
-
-def scattered(values: Tensor, indices: Tensor, n_classes: int) -> Tensor:
-    """Return logits of all classes, with -inf for classes that are not in ``indices``."""
-    shape = (*values.shape[:-1], n_classes)
-    nothing = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
-    return nothing.scatter(-1, indices, values)
+    names = ("family", "n_features", "n_bits", "n_bytes", "n_pool")
+    return {name: record[name] for name in names if name in record}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from .._checks import check_choice
 from ..errors import install
 from ..heads.onnx import DOMAIN, LINEAR, TOPK
-from .dequantised import dequantised
+from .decoded import DecodedHead, decoded_logits
+from .layer import CompressedLinear, HeadLayer
 
 OPERATORS = ("topsign", "standard")
 
@@ -52,7 +54,7 @@ def export_onnx(
         check_choice(dynamic_shapes, "dynamic_shapes", ("batch",))
         args, named, dynamic_shapes = _open_batch(model, args, options.pop("kwargs", None) or {})
         options["kwargs"] = named
-    with dequantised(model) if operators == "standard" else nullcontext(model) as exported:
+    with decoded_layers(model) if operators == "standard" else nullcontext(model) as exported:
         return torch.onnx.export(
             exported,
             args,
@@ -93,39 +95,26 @@ def translations() -> dict[Any, Callable[..., Any]]:
     opset18: Any = standard
     ours = onnxscript.values.Opset(DOMAIN, 1)
 
-    def operands(x: Any, codes: Any, columns: Any, bias: Any) -> tuple[Any, ...]:
+    def operands(x: Any, codes: Any, bias: Any) -> tuple[Any, ...]:
         shape: Any = opset18.Constant(value_ints=[0])
         none = opset18.ConstantOfShape(shape) if bias is None else bias
-        return opset18.Cast(x, to=1), codes, columns, none  # 1 is float32
+        return opset18.Cast(x, to=1), codes, none  # 1 is float32
 
-    def linear(x: Any, codes: Any, columns: Any, bias: Any, recipe: str) -> Any:
-        return opset18.CastLike(getattr(ours, LINEAR)(*operands(x, codes, columns, bias), recipe=recipe), x)
+    def linear(x: Any, codes: Any, bias: Any, recipe: str) -> Any:
+        return opset18.CastLike(getattr(ours, LINEAR)(*operands(x, codes, bias), recipe=recipe), x)
 
-    def topk(x: Any, codes: Any, columns: Any, bias: Any, recipe: str, k: int) -> Any:
-        values, indices = getattr(ours, TOPK)(*operands(x, codes, columns, bias), recipe=recipe, k=k)
+    def topk(x: Any, codes: Any, bias: Any, recipe: str, k: int) -> Any:
+        values, indices = getattr(ours, TOPK)(*operands(x, codes, bias), recipe=recipe, k=k)
         return opset18.CastLike(values, x), indices
 
-    def shortlist(
-        x: Any, codes: Any, columns: Any, bias: Any, recipe: str, weights: Any, weight_scales: Any, size: int
-    ) -> Any:
-        _, best = getattr(ours, TOPK)(*operands(x, codes, columns, bias), recipe=recipe, k=size)
-        few = opset18.Constant(value_ints=[size])
-        classes, _ = opset18.TopK(best, few, largest=0)  # ascending: of equal logits the lower class comes first
-        rows = opset18.Cast(opset18.Gather(weights, classes), to=1)
-        column, last = opset18.Unsqueeze(opset18.Cast(x, to=1), [-1]), opset18.Constant(value_ints=[-1])
-        logits = opset18.Squeeze(opset18.MatMul(rows, column), last)
-        if weight_scales is not None:
-            logits = opset18.Mul(logits, opset18.Gather(weight_scales, classes))
-        if bias is not None:
-            logits = opset18.Add(logits, opset18.Gather(bias, classes))
-        values, order = opset18.TopK(logits, few)
-        return opset18.CastLike(values, x), opset18.GatherElements(classes, order, axis=-1)
+    def stable_sort(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+        size = opset18.Gather(opset18.Shape(x), opset18.Constant(value_ints=[dim]))
+        return opset18.TopK(x, size, axis=dim, largest=int(descending))  # of equal values the first comes first
 
-    operators = torch.ops.topsign
     return {
-        operators.linear.default: linear,
-        operators.topk.default: topk,
-        operators.shortlist.default: shortlist,
+        torch.ops.topsign.linear.default: linear,
+        torch.ops.topsign.topk.default: topk,
+        torch.ops.aten.sort.stable: stable_sort,
     }
 
 
@@ -137,7 +126,7 @@ def _register_schemas() -> None:
     def formal(**types: str) -> list[Any]:
         return [defs.OpSchema.FormalParameter(name, f"tensor({kind})") for name, kind in types.items()]
 
-    operands = formal(x="float", codes="uint8", columns="float", bias="float")
+    operands = formal(x="float", codes="uint8", bias="float")
     for name, results, attributes in (
         (LINEAR, {"logits": "float"}, {"recipe": "STRING"}),
         (TOPK, {"values": "float", "indices": "int64"}, {"recipe": "STRING", "k": "INT"}),
@@ -149,3 +138,53 @@ def _register_schemas() -> None:
         defs.register_schema(
             defs.OpSchema(name, DOMAIN, 1, inputs=operands, outputs=formal(**results), attributes=needed)
         )
+
+
+# Standard operators
+
+
+class DecodedLinear(HeadLayer):
+    """Compressed layer with decoded weight vectors, see :class:`topsign.nn.decoded.DecodedHead`."""
+
+    weights: Tensor  # (out_features, in_features) int8
+    scales: Tensor
+
+    def __init__(self, layer: CompressedLinear) -> None:
+        super().__init__()
+        self.out_features, self.shortlist = layer.out_features, layer.shortlist
+        head = DecodedHead(layer.recipe, layer.codes, layer.bias)
+        self.register_buffer("weights", head.weights)
+        self.register_buffer("scales", head.scales)
+        for name in ("bias", "shortlist_weights", "shortlist_scales"):
+            self.register_buffer(name, getattr(layer, name))
+        self.train(False)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return decoded_logits(x, self.weights, self.scales, self.bias).to(x.dtype)
+
+    def _best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        values, classes = decoded_logits(x, self.weights, self.scales, self.bias).topk(k)
+        return values.to(x.dtype), classes
+
+
+@contextmanager
+def decoded_layers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Replace the compressed layers of a model by decoded ones within a ``with`` block."""
+    if isinstance(model, CompressedLinear):
+        yield DecodedLinear(model)
+        return
+    every = model.named_modules(remove_duplicate=False)
+    layers = {name: layer for name, layer in every if isinstance(layer, CompressedLinear)}
+    made = {id(layer): DecodedLinear(layer) for layer in set(layers.values())}
+    try:
+        for name, layer in layers.items():
+            _replace(model, name, made[id(layer)])
+        yield model
+    finally:
+        for name, layer in layers.items():
+            _replace(model, name, layer)
+
+
+def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, layer)

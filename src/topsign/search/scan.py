@@ -57,7 +57,7 @@ class Scan:
         bounds = self.comparison.bounds(limit.value)
         hits = self.engine.within(self.comparison, snapshot, bounds, n_threads=self.n_threads)
         hits = self.measure(snapshot, hits)
-        distances = partial(self.comparison.distances, hits.queries, hits.values, self._gather(snapshot, hits))
+        distances = partial(self.distances, snapshot, hits)
         return hits[self.comparison.reaches(hits.scores, distances, limit.value)]
 
     def _significant(self, snapshot: Snapshot, false_alarm: float, n_entries: int) -> Hits:
@@ -92,8 +92,7 @@ class Scan:
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         """Return the same hits with their scores and p-values."""
-        gather = self._gather(snapshot, hits)
-        scores, correlations = self.comparison.estimates(hits.queries, hits.values, gather)
+        scores, correlations = self._estimates(snapshot, hits)
         logs = np.full(len(hits), np.nan)
         if self.null is not None:
             known = self.comparison.norms[hits.queries] > 0
@@ -103,8 +102,14 @@ class Scan:
 
     def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the statistics of hits, which nulls are learned from."""
-        _, correlations = self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
+        _, correlations = self._estimates(snapshot, hits)
         return self.comparison.statistics(hits.queries, hits.values, correlations)
+
+    def _estimates(self, snapshot: Snapshot, hits: Hits) -> tuple[Float64, Float64]:
+        """Return scores and estimated correlations; a snapshot without entries has no codes to gather."""
+        if not len(hits):
+            return np.empty(0), np.empty(0)
+        return self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
 
     def correlated(self) -> Scan:
         """Return the scan by correlation, in which significance is decided."""
@@ -116,6 +121,8 @@ class Scan:
 
     def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the distances of hits; reads their codes again."""
+        if not len(hits):
+            return np.empty(0)
         return self.comparison.distances(hits.queries, hits.values, self._gather(snapshot, hits))
 
     def with_distances(self, snapshot: Snapshot, hits: Hits) -> Hits:

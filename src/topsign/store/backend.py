@@ -15,6 +15,10 @@ Buffer = Any
 """Bytes, or a contiguous array."""
 
 
+class UnsettledError(OSError):
+    """A creation failed, but the file may exist or appear later."""
+
+
 class Content(Protocol):
     """Bytes of a file: a memory map, or an object that fetches slices."""
 
@@ -51,10 +55,13 @@ class Backend(Protocol):
         """Sync folders, so that the names in them are durable."""
 
     def publish(self, name: str, content: bytes) -> None:
-        """Create a complete and durable file atomically; raise FileExistsError if the name exists."""
+        """Create a complete and durable file atomically.
+
+        Raise FileExistsError if the name exists and UnsettledError if it is unknown whether the file was created.
+        """
 
     def delete(self, name: str) -> bool:
         """Delete a file if the system permits it now; return whether it is gone."""
 
-    def age(self, name: str) -> float:
-        """Return the age of a file in seconds."""
+    def modified(self, name: str) -> float:
+        """Return when a file was written, in seconds of the store's own clock."""

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Bytes
+from .._system import why
 from ..errors import ConflictError, StorageError, install
-from .backend import Buffer
+from .backend import Buffer, UnsettledError
 
 HEAD_BYTES = 2**16
 """Bytes read when a file is opened: the header, or all of a small file."""
@@ -68,7 +69,7 @@ class Bucket:
         """Check once per store that an existing name cannot be created again; otherwise raise StorageError."""
         if self.path in _probed:
             return
-        name = f"probe/{secrets.token_hex(16)}"
+        name = f"removed/.{secrets.token_hex(16)}"  # if it cannot be deleted now, it is an orphan
         try:
             self._create_new(name, b"1")
             self._create_new(name, b"2")
@@ -131,15 +132,17 @@ class Bucket:
         for attempt in range(ATTEMPTS):
             try:
                 return self._create_new(name, content)
-            except FileExistsError:
-                raise
-            except OSError:  # the name exists, clients collided, or the reply was lost: read the object
-                with suppress(FileNotFoundError):
-                    self.size(name)
-                    raise FileExistsError(errno.EEXIST, "was created by another client", name) from None
-                if attempt + 1 == ATTEMPTS:
+            except (FileExistsError, PermissionError):
+                if attempt == 0:
                     raise
-                time.sleep(0.05 * 2**attempt)
+                break  # the earlier attempts may have succeeded
+            except OSError as error:
+                problem = why(error)  # the name exists, clients collided, or the put or its reply was lost
+            time.sleep(0.05 * 2**attempt)
+            with suppress(OSError):
+                self.size(name)
+                break
+        raise UnsettledError(errno.EIO, problem, name)
 
     def _create_new(self, name: str, content: bytes) -> None:
         in_process = nullcontext() if getattr(self._fs, "async_impl", False) else _creating
@@ -156,11 +159,10 @@ class Bucket:
             return False
         return True
 
-    def age(self, name: str) -> float:
+    def modified(self, name: str) -> float:
         with _as_oserror():
             changed: datetime = self._fs.modified(self.at(name))
-        aware = changed if changed.tzinfo else changed.replace(tzinfo=UTC)
-        return (datetime.now(UTC) - aware).total_seconds()
+        return (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
 
 
 class RemoteFile:

@@ -17,7 +17,7 @@ from .._system import why
 from ..errors import StorageError
 from ..families import Recipe
 from . import segments
-from .backend import FOLDERS, Backend
+from .backend import FOLDERS, Backend, UnsettledError
 from .bucket import Bucket, is_url
 from .local import make_folder
 from .manifest import FileRecord, Manifest, new_name
@@ -51,6 +51,8 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
             make_folder(path, lambda folder: write_first(folder, recipe, snapshot, **parts))
     except (FileExistsError, StorageError):
         raise
+    except UnsettledError as error:
+        raise StorageError(path, "folder", f"exists, but may not survive a power loss: {why(error)}") from None
     except OSError as error:
         raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
     finally:
@@ -77,8 +79,6 @@ def write_first(
     for group in snapshot.groups(limit=segment_limit(recipe, originals)):
         merged = merge_segments(snapshot.segments[group])
         parts.append(write_segment(writer, merged.columns))
-    if not backend.is_shared:
-        backend.create("lock", [])
     manifest = Manifest(
         file,
         library=version_of("topsign"),

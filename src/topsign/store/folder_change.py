@@ -2,6 +2,7 @@
 
 Clients of a shared store do not exclude each other. A change is made on the newest version. It holds if the entries
 that it removes or replaces are those that its client last saw; entries that others added or changed do not matter.
+This also applies to a local folder if so many versions lie between that it could be a restored copy.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ OVERLAID_SHARE = 1 / 8
 class FolderChange(Change):
     """Change of a folder. Its files are written immediately but are invisible until a version names them."""
 
-    def __init__(self, store: FolderStore, loaded: Loaded, seen: Loaded | None = None) -> None:
+    def __init__(self, store: FolderStore, loaded: Loaded, seen: Loaded) -> None:
         tables = dict(loaded.tables)
         super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources), tables)
         self.erased = False
         self.commit_begun = False  # from then on its files are deleted only if the commit is known to have failed
         self._store, self._backend, self.before = store, store.backend, loaded
-        self._seen = seen or loaded  # version that the client knew when it requested the change
+        self._seen = seen  # version whose entries the change may remove or replace
         self._process = os.getpid()
         self._held: list[Segment] = []
         self._writer = FileWriter(store.backend, loaded.manifest.n_inline)

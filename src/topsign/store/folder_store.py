@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -29,7 +30,7 @@ from .memory import Table
 from .snapshot import Snapshot
 from .stored_columns import StoredColumns, open_file, open_segment
 from .stored_file import MISSING, StoredFile
-from .versions import ATTEMPTS, SupersededError, Versions
+from .versions import ATTEMPTS, SupersededError, UnknownOutcomeError, Versions
 
 Result = TypeVar("Result")
 
@@ -75,6 +76,7 @@ class FolderStore:
         self.commits = Versions(backend, keep=keep_versions)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._loaded: Loaded | None = None
+        self._unsettled = defaultdict[int, list[tuple[Loaded, Manifest]]](list)  # unknown outcomes of each thread
         self.recipe, self._recipe_file, record = self._first_recipe()
         self.adopt(self.load())
         self.header: Record = {"format": FORMAT, "library": self.now.manifest.library} | record
@@ -138,11 +140,16 @@ class FolderStore:
         self._loaded = None
 
     def apply(self, make: Callable[[FolderChange], Result]) -> Result:
-        """Apply a change and return its result; repeat it if another client of a shared store committed first."""
-        seen = self.now if self.optimistic else None
+        """Apply a change and return its result; repeat it if another client of a shared store committed first.
+
+        If the outcome of the thread's last change is unknown and this is the same one, it is not stored twice.
+        """
+        seen = self.now
         for attempt in count(1):
             deferred = DeferredSignals()
             try:
+                for result in self._repeated(make):
+                    return result
                 with self.change(seen, deferred) as change:
                     result = make(change)
                 return result
@@ -157,35 +164,99 @@ class FolderStore:
     @contextmanager
     def change(self, seen: Loaded | None = None, deferred: DeferredSignals | None = None) -> Iterator[FolderChange]:
         """Change the store; signals are deferred from the commit on if the caller ends the deferral."""
+        seen = seen or self.now
+        with self._locked():
+            newest = self.load()
+            is_checked = self.optimistic or not newest.manifest.descends_from(seen.manifest)
+            change = FolderChange(self, newest, seen if is_checked else newest)
+            try:
+                yield change
+                loaded, manifest = newest, change.finish()
+                if manifest is not None:
+                    if deferred is not None:
+                        deferred.begin()
+                    change.commit_begun = True
+                    self._commit(newest, manifest)
+                    loaded = Loaded(manifest, change.snapshot, change.tables)
+                self.adopt(loaded)
+            except BaseException as error:
+                if change.is_ours:
+                    self._tidy_up(change, error)
+                raise
+            self._clean(loaded.manifest, change)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the writer lock; errors of the block are refusals, but an error of releasing the lock is not."""
         self._check_writable()
+        is_done = False
         try:
             with self.backend.lock(self.timeout):
-                change = FolderChange(self, self.load(), seen)
-                try:
-                    yield change
-                    loaded, manifest = change.before, change.finish()
-                    if manifest is not None:
-                        if deferred is not None:
-                            deferred.begin()
-                        change.commit_begun = True
-                        self.commits.commit(manifest)
-                        loaded = Loaded(manifest, change.snapshot, change.tables)
-                    self.adopt(loaded)
-                except BaseException as error:
-                    if change.is_ours:
-                        self._tidy_up(change, error)
-                    raise
-                is_clean = self.commits.clean(loaded.manifest, keep=1 if change.erased else None)
-        except (TimeoutError, StorageError):
-            raise
+                yield
+                is_done = True
         except OSError as error:
+            if is_done:
+                return
+            if isinstance(error, TimeoutError):
+                raise
             raise self._unwritten(error) from None
+
+    def _commit(self, before: Loaded, manifest: Manifest) -> None:
+        unsettled = self._unsettled[threading.get_ident()]
+        try:
+            self.commits.commit(manifest)
+        except UnknownOutcomeError:
+            unsettled.append((before, manifest))
+            raise
+        unsettled.clear()  # this version keeps them from appearing later
+
+    def _repeated(self, make: Callable[[FolderChange], Result]) -> list[Result]:
+        """Return the result of a change with unknown outcome if it turns out to be stored and ``make`` repeats it.
+
+        It repeats the change if it would make the same version from the same version before it.
+        """
+        unsettled = self._unsettled[threading.get_ident()]
+        if not unsettled:
+            return []
+        with self._locked():
+            now = self.load()
+            for before, manifest in [*unsettled]:
+                is_stored, again = now.manifest.descends_from(manifest), None
+                if is_stored is False and now.manifest.version < manifest.version:
+                    continue  # it may appear later
+                if is_stored:
+                    change = FolderChange(self, before, before)
+                    try:
+                        with suppress(ValueError, TypeError, LookupError, ConflictError):  # of another change
+                            result, again = make(change), change.finish()
+                    finally:
+                        change.delete_written()
+                is_repeated = again is not None and again.repeats(manifest)
+                if is_repeated and not self.backend.is_shared:  # the name of that version may not be durable
+                    now = replace(now, manifest=now.manifest.next())
+                    self.commits.commit(now.manifest)
+                unsettled.remove((before, manifest))
+                if is_stored is None:
+                    raise self.commits.overtaken(manifest, now.manifest)
+                if is_repeated:
+                    self.adopt(now)
+                    self._clean(now.manifest, change)
+                    return [result]
+        return []
+
+    def _clean(self, manifest: Manifest, change: FolderChange) -> None:
+        is_clean = self.commits.clean(manifest, keep=1 if change.erased else None)
         if change.erased and not is_clean:
             problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
             raise StorageError(self.path, "segments", problem)
 
     def _tidy_up(self, change: FolderChange, error: BaseException) -> None:
-        """Delete the files of a failed change; keep its version if it was created before an interrupt."""
+        """Delete the files of a failed change; keep its version if it was created before an interrupt.
+
+        If the outcome is unknown, keep the files of both versions.
+        """
+        if isinstance(error, UnknownOutcomeError):
+            return
         if not self.backend.is_shared:
             with suppress(StorageError):  # the next change tries again
                 self.commits.clean(self.commits.newest())
@@ -308,9 +379,12 @@ class FolderStore:
         return Recipe.from_json(record, self.path), file, record
 
     def _check_descent(self, manifest: Manifest) -> None:
-        """Raise StorageError if another index was created at the same path."""
+        """Raise StorageError if another index was created at the same path, or a copy restored there.
+
+        If that is unknown, changes are checked entry by entry.
+        """
         now = self._loaded
-        if manifest.recipe != self._recipe_file or (now and not manifest.descends_from(now.manifest)):
+        if manifest.recipe != self._recipe_file or (now and manifest.descends_from(now.manifest) is False):
             self._refuse_replaced()
 
     def _refuse_replaced(self) -> NoReturn:

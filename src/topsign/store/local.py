@@ -7,19 +7,21 @@ import os
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
 from .._arrays import Bytes
-from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, write_all
-from .backend import FOLDERS, Buffer
+from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, why, write_all
+from ..errors import StorageError
+from .backend import FOLDERS, Buffer, UnsettledError
 from .lock import hold_lock
 
 STALE_SECONDS = 3600
-"""Age in seconds from which a folder with a temporary name is considered abandoned."""
+"""Age in seconds from which a folder with a temporary name is considered abandoned if it is not locked."""
+
+_is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
 
 
 class LocalFolder:
@@ -34,9 +36,16 @@ class LocalFolder:
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"  # Windows accepts this separator too
 
+    def _own(self, name: str) -> str:
+        """Return the path of a file to write or delete; raise OSError if a link leads out of the index."""
+        top = name.partition("/")[0]
+        if os.path.islink(self._at(top)) or _is_junction(self._at(top)):
+            raise OSError(errno.ELOOP, f"{top} is a link, and nothing is written or deleted through links", name)
+        return self._at(name)
+
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
-        path = self._at("lock")
+        *_, path = map(self._own, (*FOLDERS, "lock"))
         if not os.path.exists(path):
             with open(path, "ab") as file:
                 set_mode(file, self._mode & 0o666)
@@ -66,7 +75,7 @@ class LocalFolder:
         return np.frombuffer(pages, np.uint8)
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
-        path = self._at(name)
+        path = self._own(name)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:  # copies by way of a bucket or git lack empty folders
@@ -99,21 +108,22 @@ class LocalFolder:
             self.delete(draft)  # or the next change deletes it
         try:
             self.sync([folder])
-        except OSError:
-            self.delete(name)  # a second sync could succeed although the first lost the name
+        except OSError as error:  # a second sync could succeed although the first lost the name
+            if not self.delete(name):
+                raise UnsettledError(error.errno, why(error), name) from None
             raise
 
     def delete(self, name: str) -> bool:
         try:
-            os.unlink(self._at(name))
+            os.unlink(self._own(name))
         except FileNotFoundError:
             return True
         except OSError:  # Windows does not delete mapped files; the next change tries again
             return False
         return True
 
-    def age(self, name: str) -> float:
-        return time.time() - os.stat(self._at(name)).st_mtime
+    def modified(self, name: str) -> float:
+        return os.stat(self._at(name)).st_mtime
 
 
 def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
@@ -122,30 +132,41 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
     Raises FileExistsError if the name exists.
     """
     parent, name = os.path.split(path)
-    _remove_stale(parent, name)
     draft = os.path.join(parent, f".{name}.{secrets.token_hex(16)}")
     try:
         os.mkdir(draft)
-        for folder in FOLDERS:
-            os.mkdir(os.path.join(draft, folder))
         made = LocalFolder(draft)
-        fill(made)
-        made.sync([*FOLDERS, ""])
+        with ExitStack() as held:
+            with suppress(StorageError):  # a file system without locks
+                held.enter_context(made.lock(0))
+            _remove_stale(parent, name, os.stat(draft).st_mtime)
+            for folder in FOLDERS:
+                os.mkdir(os.path.join(draft, folder))
+            fill(made)
+            made.sync([*FOLDERS, ""])
+            os.utime(draft)  # Windows renames no folder with open files, so that the lock must end before
         rename_new(draft, path)
         try:
             sync_folder(parent)
-        except OSError:
-            os.rename(path, draft)
+        except OSError as error:
+            try:
+                os.rename(path, draft)
+            except OSError:
+                raise UnsettledError(error.errno, why(error), path) from None
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _remove_stale(parent: str, name: str) -> None:
-    """Remove abandoned temporary folders of this name."""
+def _remove_stale(parent: str, name: str, now: float) -> None:
+    """Remove temporary folders of this name that are old and whose creators do not hold their locks any more."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             prefix, _, token = entry.name.rpartition(".")
-            with suppress(FileNotFoundError):  # its creator has finished
-                if prefix == f".{name}" and len(token) == 32 and time.time() - entry.stat().st_mtime > STALE_SECONDS:
+            if prefix != f".{name}" or len(token) != 32 or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError, StorageError):  # its creator has finished, or is at work
+                if now - entry.stat().st_mtime > STALE_SECONDS:
+                    with LocalFolder(entry.path).lock(0):
+                        pass
                     shutil.rmtree(entry.path, ignore_errors=True)

@@ -22,6 +22,9 @@ FORMAT = 2
 MAX_BYTES = 2**28
 """Maximum size of a manifest in bytes."""
 
+MAX_VERSION = 2**63 - 1
+"""Largest number of a version."""
+
 N_ANCESTORS = 100
 """Number of ancestor tokens in a manifest, so that descent can be checked after cleaning."""
 
@@ -33,6 +36,7 @@ _OTHER_FOLDERS = {
     "originals": "segments",
     "regions": "segments",
 }  # folders
+_UNIQUE = re.compile(r"\.?[0-9a-f]{32}(\.json|\.safetensors)?")
 _VERSION = re.compile(r"([0-9]{20})\.json")
 
 
@@ -139,12 +143,22 @@ class Manifest:
         ancestors = (self.token, *self.ancestors)[:N_ANCESTORS]
         return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
 
-    def descends_from(self, other: Manifest) -> bool:
-        """Return whether this version equals or descends from another."""
-        if self.token == other.token:
+    def descends_from(self, other: Manifest) -> bool | None:
+        """Return whether this version equals or descends from another; None if that is too long ago to know."""
+        if self.index != other.index:
+            return False
+        if other.token in (self.token, *self.ancestors):
             return True
-        known = other.token in self.ancestors
-        return self.index == other.index and (known or self.version > other.version + N_ANCESTORS)
+        return None if other.version < self.version - len(self.ancestors) else False
+
+    def repeats(self, other: Manifest) -> bool:
+        """Return whether a version makes the same change as another, with other names of new files."""
+
+        def unnamed(one: Manifest) -> tuple[Any, ...]:
+            files = [replace(file, name="") for file in one.records]
+            return replace(one, token="", segments=(), tables={}), [*one.tables], files
+
+        return unnamed(self) == unnamed(other)
 
     @property
     def records(self) -> Iterator[FileRecord]:
@@ -212,7 +226,7 @@ class Manifest:
         originals, tables = record.get("originals"), record.get("tables", {})
         if originals not in (None, *ORIGINAL_TYPES) or not isinstance(tables, dict):
             raise ValueError(f"originals must be one of {', '.join(ORIGINAL_TYPES)}, and tables an object")
-        if record["version"] != version or not 0 < version < 2**63:
+        if record["version"] != version or not 0 < version <= MAX_VERSION:
             raise ValueError(f"says that it is version {record['version']!r}")
         if not isinstance(record["segments"], list) or not isinstance(record["sources"], dict):
             raise ValueError("segments must be a list and sources an object")
@@ -252,6 +266,11 @@ def parse_version(name: str) -> int | None:
     """Return the version of a manifest's file name, or None for any other file."""
     match = _VERSION.fullmatch(name)
     return None if match is None else int(match[1])
+
+
+def is_unique(name: str) -> bool:
+    """Return whether a file has a random name of an index, so that it may be deleted if no version needs it."""
+    return _UNIQUE.fullmatch(name) is not None
 
 
 def _check_members(record: Any, names: set[str]) -> None:

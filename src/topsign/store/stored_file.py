@@ -39,6 +39,7 @@ class FileWriter:
         self.backend = backend
         self._n_inline = n_inline
         self._written: list[FileRecord] = []
+        self._folders: set[str] = set()  # of new files
 
     def write(
         self,
@@ -61,18 +62,19 @@ class FileWriter:
             return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
         self.backend.create(record.path, [header, *arrays.values()])
         self._written.append(record)
+        self._folders.add(folder)
         return record
 
     def adopt(self, records: Iterable[FileRecord]) -> None:
-        """Register files that others wrote for this change."""
-        self._written += records
+        """Register files that others wrote for this change; they are kept if it fails, because it may be repeated."""
+        self._folders |= {record.folder for record in records}
 
     def sync(self) -> None:
         """Sync the files."""
-        self.backend.sync({record.folder for record in self._written})
+        self.backend.sync(self._folders)
 
     def delete(self) -> None:
-        """Delete the files of a change that no version will name."""
+        """Delete the files that were written for a change that no version will name."""
         for record in self._written:
             self.backend.delete(record.path)
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from .._system import why
 from ..errors import ConflictError, StorageError
-from .backend import FOLDERS, Backend
-from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, parse_version, version_name
+from .backend import FOLDERS, Backend, UnsettledError
+from .manifest import MAX_BYTES, MAX_VERSION, Manifest, is_unique, parse_version, version_name
 
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
 
 ORPHAN_SECONDS = 86_400
-"""Age in seconds from which orphans are deleted in a shared store, because another client may commit younger ones.
+"""Seconds by which orphans in a shared store must be older than the current version to be deleted.
 
-It is thirty times as long while a cluster encodes into a store, because its files are orphans until the end."""
+Both times are the store's. A client writes the files of a change after the version on which it makes the change, so
+that files older than the current version belong to a change that another client has superseded: it is made again, with
+new files. The margin lets it end. Files of an upload on the current version are never deleted, however long it takes.
+
+It is thirty times as long while a cluster encodes into a store, because its files belong to no version."""
 
 
 PENDING = "topsign:encoding"
@@ -40,6 +45,9 @@ class Versions:
     def __init__(self, backend: Backend, *, keep: int = 1) -> None:
         self.backend = backend
         self.keep = keep
+        self._cleaned: Manifest | None = None
+        self._collected: set[int] = set()  # kept versions whose files are known
+        self._last_named: dict[str, int] = {}  # the last of these versions that names a file
 
     def numbers(self) -> list[int]:
         """Return the versions in the store, ascending."""
@@ -73,7 +81,7 @@ class Versions:
         except OSError as error:
             raise StorageError(self.backend.path, version_name(number), f"cannot be read: {error.strerror}") from None
         except StorageError as error:
-            if before is None:
+            if before is None or not error.problem.startswith("damaged"):
                 raise
             remedy = "restore the folder from a copy"
             if before:
@@ -83,14 +91,20 @@ class Versions:
     def commit(self, manifest: Manifest) -> None:
         """Create a version whose files are durable; raise ConflictError without effect if another client was first."""
         name = version_name(manifest.version)
+        if manifest.version > MAX_VERSION or len(manifest.content) > MAX_BYTES:
+            limits = f"readers accept at most {MAX_VERSION} versions with manifests of {MAX_BYTES} bytes"
+            raise StorageError(self.backend.path, name, f"nothing was changed: {limits}; save the index elsewhere")
         try:
             self.backend.publish(name, manifest.content)
         except OSError as error:
-            if not self._is_mine(manifest, error):
-                if isinstance(error, FileExistsError):
-                    raise self._conflict(manifest) from None
+            is_stored = self._outcome(manifest, error)
+            if is_stored is None:
+                raise self._unsettled(manifest, error) from None
+            if not is_stored and isinstance(error, FileExistsError | UnsettledError):
+                raise self._conflict(manifest) from None
+            if not is_stored:
                 raise
-            self._settle(name)
+            self._settle(manifest)
         lost = False
         try:
             lost = self._is_lost(manifest)
@@ -102,67 +116,102 @@ class Versions:
             self.backend.delete(name)
             raise self._conflict(manifest)
 
-    def _settle(self, name: str) -> None:
+    def _outcome(self, manifest: Manifest, error: OSError) -> bool | None:
+        """Return whether a version is stored although its creation reported an error; None if that is unknown."""
+        if isinstance(error, PermissionError):
+            return False
+        if isinstance(error, UnsettledError) and not self.backend.is_shared:
+            return None  # it is visible but may not survive a power loss
+        try:
+            return self.backend.read(version_name(manifest.version), MAX_BYTES) == manifest.content
+        except FileNotFoundError:
+            if not isinstance(error, FileExistsError | UnsettledError):
+                return False
+        except OSError:
+            return None
+        try:
+            newest = self.newest()
+        except StorageError:
+            return None
+        may_appear = isinstance(error, UnsettledError) and newest.version < manifest.version
+        return None if may_appear else newest.descends_from(manifest)  # it may have been cleaned
+
+    def _settle(self, manifest: Manifest) -> None:
         """Finish a commit whose reply was lost; undo it if it cannot be made durable."""
         try:
             self.backend.sync(["versions"])
-        except OSError:
-            self.backend.delete(name)
+        except OSError as error:
+            if not self.backend.delete(version_name(manifest.version)):
+                raise self._unsettled(manifest, error) from None
             raise
-
-    def _is_mine(self, manifest: Manifest, error: OSError) -> bool:
-        """Return whether a commit that reported an error has succeeded nevertheless."""
-        try:
-            return self.read(manifest.version).token == manifest.token
-        except FileNotFoundError:
-            return False
-        except StorageError:
-            if self.backend.is_shared and not isinstance(error, FileExistsError):
-                raise self._unknown(manifest, f"the store answered {error.strerror or error}") from None
-            return False
 
     def _is_lost(self, manifest: Manifest) -> bool:
         """Return whether newer versions do not descend from this one, because it reused a cleaned number."""
         if self.numbers()[-1] == manifest.version:
             return False
         newest = self.newest()
-        if newest.version > manifest.version + N_ANCESTORS:
-            raise self._unknown(manifest, f"version {newest.version} was created meanwhile")
-        return newest.token != manifest.token and manifest.token not in newest.ancestors
+        descends = newest.descends_from(manifest)
+        if descends is None:
+            raise self.overtaken(manifest, newest)
+        return not descends
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
         """Delete old versions and files that no kept version names; return whether all are gone.
 
         Never raises OSError; the next change retries failed deletions. Nothing is deleted if a kept version cannot be
-        read, because its files are unknown.
+        read, because its files are unknown. Files that an index does not write, by their names, are kept.
         """
         try:
-            numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
-            kept = numbers[-(keep or self.keep) :]
+            numbers, dropped = self.numbers(), set[str]()
+            old, kept = numbers[: -(keep or self.keep)], numbers[-(keep or self.keep) :]
+            self._name_files(current, kept)
             is_pending = PENDING in current.sources
-            for number in numbers:
-                if number in kept and number != current.version:
-                    named |= {file.path for file in self.read(number).files}
-                elif number not in kept and (self.backend.is_shared or is_pending):
-                    with suppress(OSError, StorageError):  # its files become orphans
-                        dropped |= {file.path for file in self.read(number).files}
-            gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
+            for number in old if self.backend.is_shared or is_pending else ():
+                with suppress(OSError, StorageError):  # its files become orphans
+                    dropped |= {file.path for file in self.read(number).files}
+            gone = [self.backend.delete(version_name(number)) for number in old]
+            orphans = {
+                f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder) if is_unique(name)
+            }
+            orphans -= self._last_named.keys()
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
-            for path in (f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder)):
-                if path in named or (path.startswith("versions/") and parse_version(path[9:]) is not None):
-                    continue
-                if path in dropped or not seconds or self.backend.age(path) > seconds:
-                    gone.append(self.backend.delete(path))
+            if seconds and orphans - dropped:
+                then = self.backend.modified(version_name(current.version)) - seconds
+                orphans -= {path for path in orphans - dropped if self.backend.modified(path) > then}
+            gone += map(self.backend.delete, orphans)
             return all(gone)
         except (OSError, StorageError):
             return False
+
+    def _name_files(self, current: Manifest, kept: list[int]) -> None:
+        """Collect the files of kept versions. Each is read once, so that a change does not read all of them.
+
+        Successive versions name a file, so that the last of these tells until when it is needed.
+        """
+        if self._cleaned is None or not current.descends_from(self._cleaned):
+            self._collected, self._last_named = set(), {}
+        self._cleaned, numbers = current, {current.version, *kept}
+        for number in numbers - self._collected:
+            for file in (current if number == current.version else self.read(number)).files:
+                self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
+            self._collected.add(number)
+        self._collected &= numbers
+        self._last_named = {path: last for path, last in self._last_named.items() if last >= min(numbers)}
 
     def _conflict(self, manifest: Manifest) -> SupersededError:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"
         return SupersededError(self.backend.path, version_name(manifest.version), problem)
 
-    def _unknown(self, manifest: Manifest, why: str) -> UnknownOutcomeError:
-        problem = f"it is unknown whether the change was stored: {why}; refresh the index and check before trying again"
+    def overtaken(self, manifest: Manifest, newest: Manifest) -> UnknownOutcomeError:
+        """Return the error for a change so long ago that descent from it is unknown."""
+        return self._unknown(manifest, f"version {newest.version} was created meanwhile; refresh the index and check")
+
+    def _unsettled(self, manifest: Manifest, error: OSError) -> UnknownOutcomeError:
+        remedy = "repeat it with this index, which does not store it twice, or refresh the index and check"
+        return self._unknown(manifest, f"{why(error) or repr(error)}; {remedy}")
+
+    def _unknown(self, manifest: Manifest, reason: str) -> UnknownOutcomeError:
+        problem = f"it is unknown whether the change was stored: {reason}"
         return UnknownOutcomeError(self.backend.path, version_name(manifest.version), problem)
 
     def _no_index(self) -> StorageError:

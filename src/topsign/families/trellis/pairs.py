@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._arrays import Array, Bytes, Float64, Int64
-from ..comparison import Pairing, Range
-from ..decoded import grouped, rank_blocks
+from ..comparison import Pairing, Range, grouped, rank_blocks
 from .recipe import TrellisRecipe
 
 UNIT = 2.0**23  # integer that represents a length of one

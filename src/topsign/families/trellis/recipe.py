@@ -21,7 +21,7 @@ from ...kernels import FACTOR_BYTES, CodeBlocks, Panels, Product, Ring, RoundedQ
 from ...projections import Principal, Projection
 from ...projections.blocks import Block
 from ...projections.learned import is_orthonormal, transposed
-from ..base import METRICS, Recipe, check_real_valued, unit
+from ..base import METRICS, check_real_valued, unit
 from ..comparison import CodeComparison, Comparison, Int8, Null, Pairing
 from ..projected import (
     ProjectedRecipe,
@@ -188,18 +188,6 @@ class TrellisCodes(Codes):
         return kernels.active().scores(recipe.scorer, CodeBlocks.of(self.data), rounded, n_threads=threads)
 
 
-@dataclass(frozen=True)
-class TrellisParameters:
-    """Parameters of an index of trellis codes, with their defaults."""
-
-    n_features: int
-    n_bytes: int
-    basis: str | Projection = "principal"
-    center: bool | npt.ArrayLike = True
-    metric: str = "correlation"
-    random_state: RandomState = None
-
-
 @dataclass(frozen=True, eq=False)
 class TrellisRecipe(ProjectedRecipe):
     """Recipe of trellis codes: a basis, a mean, and codebooks for the steps of a ring."""
@@ -207,6 +195,7 @@ class TrellisRecipe(ProjectedRecipe):
     family: ClassVar[str] = "trellis"
     codes_type: ClassVar[type[TrellisCodes]] = TrellisCodes
     kind: ClassVar[str] = "ring"
+    basis_name: ClassVar[str] = "basis"
     space_mark: ClassVar[bytes] = b"trellis"  # queries have norm one
 
     design: RingDesign = None  # type: ignore[assignment]  # never omitted
@@ -228,47 +217,21 @@ class TrellisRecipe(ProjectedRecipe):
         return learn_recipe(cls, sample, **options)
 
     @classmethod
-    def needs_sample(cls, **parameters: Any) -> bool:
-        given = TrellisParameters(**parameters)
-        check_count(given.n_bytes, "n_bytes", maximum=MAX_BYTES)
-        given_mean(given.center, given.n_features)
-        check_basis(given.basis, given.n_features, given.random_state)
-        check_choice(given.metric, "metric", METRICS)
-        return given.basis == "principal" or given.center is not False
-
-    @classmethod
-    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Compare parameters with a stored recipe.
-
-        ``random_state=None`` and ``center=True`` accept the stored values; all others must be equal.
-        """
-        problem, given = super().agree(stored, **parameters), TrellisParameters(**parameters)
-        if problem is not None or not isinstance(stored, cls):
-            return problem
-        have = stored.parameters() | {"random_state": stored.seed}
-        want: dict[str, Any] = vars(given) | {
-            "center": given.center is not False,
-            "metric": check_choice(given.metric, "metric", METRICS),
-            "random_state": stored.seed if given.random_state is None else given.random_state,
-        }
-        if isinstance(given.basis, Projection):
-            have["basis"], want["random_state"] = stored.projection, stored.seed
-        names = [name for name in have if have[name] != want[name]]
-        if names:
-            shown = (", ".join(f"{name}={values[name]!r}" for name in names) for values in (have, want))
-            return ", got ".join(shown)
-        mean = given_mean(given.center, given.n_features)
-        differs = mean is not None and (stored.mean is None or not np.array_equal(stored.mean, mean))
-        return "another mean than center" if differs else None
-
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "n_features": self.n_features,
-            "n_bytes": self.n_bytes,
-            "basis": self.projection.kind,
-            "center": self.mean is not None,
-            "metric": self.metric,
-        }
+    def needs_sample(  # type: ignore[override]
+        cls,
+        *,
+        n_features: int,
+        n_bytes: int,
+        basis: str | Projection = "principal",
+        center: bool | npt.ArrayLike = True,
+        metric: str = "correlation",
+        random_state: RandomState = None,
+    ) -> bool:
+        check_count(n_bytes, "n_bytes", maximum=MAX_BYTES)
+        given_mean(center, n_features)
+        check_basis(basis, n_features, random_state)
+        check_choice(metric, "metric", METRICS)
+        return basis == "principal" or center is not False
 
     # Sizes
 
