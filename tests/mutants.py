@@ -102,6 +102,7 @@ TESTS = {
     "theory/design": ["test_design"],
     "theory/detection": ["test_boundaries", "test_detection", "test_design"],
     "theory/evidence": ["test_evidence", "test_index_evidence"],
+    "theory/grouped": ["test_grouped_theory"],
     "theory/inference": ["test_inference", "test_intervals"],
     "theory/log_tails": ["test_log_tails"],
     "theory/nulls": ["test_nulls", "test_calibration"],

@@ -64,6 +64,28 @@ def test_a_smaller_code_would_not_do():
     assert within.bytes_per_entry <= best.bytes_per_entry
 
 
+def test_trellis_codes_are_planned_with_the_bytes_of_their_factor():
+    target = {"correlation": 0.4, "false_alarm": 0.01, "n_features": 256, "family": "trellis"}
+    plan = theory.plan(**target, max_bytes=10)
+    assert (plan.n_bytes, plan.bytes_per_entry) == (8, 10)
+    assert theory.plan(**target, detection=plan.detection).bytes_per_entry == 10
+    rate = theory.trellis_detection(8, correlation=0.4, false_alarm=0.01, n_features=256)
+    assert plan.detection == pytest.approx(float(rate), rel=1e-12)
+    with pytest.raises(theory.TargetError, match="no code of 3 bytes or more fits max_bytes=2"):
+        theory.plan(**target, max_bytes=2)
+
+
+def test_trellis_codes_capture_more_than_scalar_codes_and_less_than_shannon_allows():
+    rates = np.geomspace(0.0625, 1, 15)
+    energy = theory.trellis_energy(rates)
+    assert (energy < theory.rate_distortion_limit(rates)).all()
+    assert (energy > theory.captured_energy(rates)).all()
+    assert (energy > theory.grouped_energy(rates)).all()
+    assert (np.diff(energy) > 0).all()
+    with pytest.raises(ValueError, match="rate must be positive"):
+        theory.trellis_energy(0.0)
+
+
 def test_more_entries_need_more_bytes():
     sizes = [
         theory.plan(correlation=0.2, detection=0.9, false_alarm=1e-3, n_features=4096, n_entries=n).bytes_per_entry

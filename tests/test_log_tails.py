@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import topsign as ts
 from topsign import theory
 from topsign.cli import app
-from topsign.families.laws import FARTHEST, MismatchNull, NormalNull, SampleNull, SignLaw
+from topsign.families.null_distributions import FARTHEST, MismatchNull, NormalNull, SampleNull, SignsLaw
 from topsign.theory import log_tails
+from topsign.theory.order_statistics import Selection
 
 DIGITS = 1700
 
@@ -71,18 +72,23 @@ def test_mismatches(n_bits, mismatches):
     expected = float(Decimal(total).log10()) - n_bits * np.log10(2)
     shape = {"n_bits": n_bits, "n_pool": n_bits, "n_features": n_bits}
     assert_allclose(theory.match_log10_pvalue(mismatches, **shape), expected, rtol=1e-11)
-    table = MismatchNull(SignLaw(**shape, projection="hadamard", norms=True).mismatch_log10_pvalues)
+    law = SignsLaw(Selection(n_bits, n_bits), n_bits, "hadamard")
+    table = MismatchNull(law.mismatch_log10_pvalues)
     assert_allclose(table.log10_p_values(np.array([-float(mismatches)])), expected, rtol=1e-11)
     assert theory.match_pvalue(mismatches, **shape) == pytest.approx(max(10.0**expected, 5e-324), rel=1e-9)
 
 
-@pytest.mark.parametrize(("pool", "farthest"), [("hadamard", 0.78), ("gaussian", 0.98)])
+@pytest.mark.parametrize(("pool", "farthest"), [("hadamard", 0.82), ("gaussian", 0.98)])
 def test_the_table_of_scores_follows_the_law_far_in_the_tail(pool, farthest):
-    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool, "norms": True}
+    shape = {"n_features": 8192, "projection": pool, "scoring": "asymmetric"}
     scores = farthest * np.array([0.3, 0.6, 0.9, 1])
-    expected = theory.match_log10_pvalue(scores, scoring="asymmetric", **law)
+    expected = theory.match_log10_pvalue(scores, n_bits=512, n_pool=8192, **shape)
     assert expected[3] < -400
-    assert_allclose(SignLaw(**law).score_log10_pvalues(scores), expected, rtol=1e-6)
+    law = SignsLaw(Selection(512, 8192), 8192, pool)
+    assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
+    expected = theory.grouped_match_log10_pvalue(scores, n_bytes=448, **shape)
+    law = SignsLaw(Selection(1, 8, 896), 8192, pool)
+    assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
 
 
 def test_logarithms_join_where_tails_underflow():
@@ -93,7 +99,7 @@ def test_logarithms_join_where_tails_underflow():
 
 
 def test_the_floor_of_tables():
-    law = SignLaw(n_bits=2048, n_pool=8192, n_features=8192, projection="hadamard", norms=True)
+    law = SignsLaw(Selection(2048, 8192), 8192, "hadamard")
     found = law.score_log10_pvalues(np.array([0.5, 1.0, 1.2, -1.0]))
     assert_allclose(found[1:3], FARTHEST)
     assert FARTHEST < found[0] < 0 == found[3]

@@ -106,6 +106,9 @@ def test_detectors_follow_their_curves(parts):
     areas = [one.exact_auc for one in found.detections if not one.ours]
     assert_allclose(areas, [1.0, 0.9731, 0.9731, 0.9605, 0.9540, 0.839, 0.7703, 0.655], atol=6e-4)
     assert areas == sorted(areas, reverse=True)
+    grouped, adaptive = (found.of(f"{family}, Hadamard, real query") for family in ("grouped", "adaptive"))
+    assert grouped.stored_bits == 3264 < adaptive.stored_bits
+    assert_allclose(grouped.exact_auc, adaptive.exact_auc, atol=1e-4)
 
 
 def test_errors_of_detection_allow_for_shared_signals():
@@ -161,7 +164,9 @@ def test_the_table_has_every_row_and_column(parts):
     ]
     assert [len(row.cells) for row in found.rows] == [4] * 10
     assert [cell.storage for cell in found.of("sign, equal storage").cells] == [233, 405, 679, 1081]
-    assert [cell.storage for cell in found.of("grouped, Hadamard pool").cells] == [232, 400, 672, 1080]
+    for method in ("grouped, Hadamard pool", "grouped, Hadamard pool, real inputs"):
+        assert [cell.storage for cell in found.of(method).cells] == [232, 400, 672, 1080]
+    assert found.of("grouped, Hadamard pool, real inputs").cells[0].lost < 1
     assert found.of("adaptive").cells[0].lost < 1 < found.of("sign, equal computation").cells[0].lost
     assert all(cell.step in heads.STEPS for cell in found.of("universal, equal storage").cells)
 

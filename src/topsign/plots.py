@@ -22,6 +22,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "adaptive, Hamming": {"color": "#CC79A7", "linestyle": (0, (6, 1, 1, 1, 1, 1)), "linewidth": 2.0},
     "sign codes, real query": {"color": "#D55E00", "linestyle": "--", "linewidth": 1.8},
     "sign codes, Hamming": {"color": "#009E73", "linestyle": "-.", "linewidth": 1.8},
+    "grouped codes, real query": {"color": "#000000", "linestyle": (0, (8, 2)), "linewidth": 1.8},
     "uncompressed": {"color": "#555555", "linestyle": ":", "linewidth": 1.8},
 }
 

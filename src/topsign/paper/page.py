@@ -253,7 +253,7 @@ def _energy(found: Energy, figures: Figures) -> Iterator[str]:
         "Up to half a bit per dimension, adaptive codes capture more energy than an ideal vector quantiser that spends "
         "one bit per dimension on a subset of the dimensions. They capture more than plain signs at all rates. Only "
         "vector quantisers can come closer to Shannon’s limit; grouped codes, which quantise eight dimensions jointly, "
-        "do so between 0.4 and half a bit, where their pool has one projection per dimension."
+        "do so around half a bit, at which their pool has one projection per dimension."
     )
     yield from _panels(figures, {"energy": caption})
     titles = ["Bits per dimension", "Shannon", "Adaptive", "Two levels", "Grouped", "Signs of a subspace"]

@@ -13,7 +13,7 @@ from .. import theory
 from .._arrays import Float64
 from .._checks import check_count
 from ..families import AdaptiveCodes, AdaptiveRecipe, GroupedCodes, GroupedRecipe
-from ..projections import Projected, Projection, make_projection
+from ..projections import Projection, make_projection
 from ..theory import RocCurve
 from . import printed
 from .measuring import Advance, check_draws, unwatched
@@ -205,10 +205,8 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     yield names[9], -codes.mismatches(projected)
     yield names[10], projected[:, :STORAGE] @ _signs(entries[:, :STORAGE] >= 0).T
     yield names[11], codes.scores(projected, query_norms=norms)
-    # Any rows of an orthonormal pool are one, so grouped codes use the first rows of the same pool.
     recipe = GroupedRecipe.make(n_features=N_FEATURES, n_bytes=GROUPED_BYTES, random_state=seed)
-    entries, projected = (np.ascontiguousarray(part[:, : recipe.n_pool]) for part in (entries, projected))
-    projected = Projected.of(projected, recipe)
+    entries, projected = recipe.projection.apply(references), recipe.projection.apply(queries)
     grouped = GroupedCodes(recipe.packed(entries, n_threads=1)[0], recipe=recipe)
     yield names[12], -grouped.mismatches(projected)
     yield names[13], grouped.scores(projected, query_norms=norms)

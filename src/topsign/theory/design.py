@@ -12,7 +12,7 @@ from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, ch
 from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation, kappa_of
-from .grouped import GroupedPlan, plan_grouped
+from .grouped import GroupedPlan, grouped_detection, plan_grouped
 from .inference import mismatch_tail, score_tail, tail_threshold
 from .order_statistics import Selection
 from .pools import ORTHONORMAL, PROJECTIONS
@@ -95,7 +95,6 @@ def plan(
     projection: str = ...,
     scoring: str | None = ...,
     family: Literal["adaptive"] = ...,
-    window: int = ...,
 ) -> Plan: ...
 @overload
 def plan(
@@ -109,7 +108,6 @@ def plan(
     projection: str = ...,
     scoring: str | None = ...,
     family: Literal["grouped"],
-    window: int = ...,
 ) -> GroupedPlan: ...
 @overload
 def plan(
@@ -123,7 +121,6 @@ def plan(
     projection: str = ...,
     scoring: str | None = ...,
     family: Literal["trellis"],
-    window: int = ...,
 ) -> TrellisPlan: ...
 def plan(
     *,
@@ -136,7 +133,6 @@ def plan(
     projection: str = "hadamard",
     scoring: str | None = None,
     family: str = "adaptive",
-    window: int = 10,
 ) -> Plan | GroupedPlan | TrellisPlan:
     """Find the smallest code that reaches a detection rate, or the best code within a byte budget.
 
@@ -160,8 +156,7 @@ def plan(
     family : "adaptive", "grouped" or "trellis"
         For "grouped", codes of up to one bit per feature are considered, and ``scoring=None`` is "asymmetric", which
         detects more. For "trellis", codes use a random basis, ``projection`` and ``scoring`` are ignored, and the
-        result is an approximation (:func:`trellis_energy`, Fisher's approximation for matches). ``window`` applies only
-        to "trellis".
+        result is an approximation (:func:`trellis_energy`, Fisher's approximation for matches).
 
     Raises
     ------
@@ -172,8 +167,8 @@ def plan(
     >>> p = plan(**target)
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
-    >>> p.bytes_per_entry, plan(**target, family="grouped").n_bytes, plan(**target, family="trellis").n_bytes
-    (310, 300, 217)
+    >>> [plan(**target, family=family).bytes_per_entry for family in PLANNED_FAMILIES]
+    [310, 300, 234]
     """
     make = _PLANNERS[check_choice(family, "family", PLANNED_FAMILIES)]
     _check_targets(detection, max_bytes)
@@ -186,12 +181,7 @@ def plan(
         max_bytes=max_bytes,
         projection=projection,
         scoring=scoring,
-        window=window,
     )
-
-
-def _plan_grouped(*, window: int, **target: Any) -> GroupedPlan:
-    return plan_grouped(**target)
 
 
 def _plan_trellis(*, projection: str, scoring: str | None, **target: Any) -> TrellisPlan:
@@ -208,7 +198,6 @@ def _plan_adaptive(
     max_bytes: int | None,
     projection: str,
     scoring: str | None,
-    window: int,
 ) -> Plan:
     target = _Target(correlation, false_alarm, n_features, n_entries, projection)
     scorings = (
@@ -235,7 +224,7 @@ def _plan_adaptive(
 
 _PLANNERS: dict[str, Callable[..., Plan | GroupedPlan | TrellisPlan]] = {
     "adaptive": _plan_adaptive,
-    "grouped": _plan_grouped,
+    "grouped": plan_grouped,
     "trellis": _plan_trellis,
 }
 
@@ -275,7 +264,7 @@ def detection_at(
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
-    """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for plain sign codes."""
+    """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for other families."""
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.n_entries, plan.projection)
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
     sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
@@ -286,6 +275,14 @@ def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[l
     widths = [compact_bytes(int(n_bits), plan.n_pool) for n_bits in sizes]
     signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
     curves["sign codes, real query"] = (widths, signs)
+    grouped = grouped_detection(
+        widths,
+        correlation=plan.correlation,
+        false_alarm=target.per_entry,
+        n_features=plan.n_features,
+        projection=plan.projection,
+    )
+    curves["grouped codes, real query"] = (widths, grouped.tolist())
     return curves
 
 
