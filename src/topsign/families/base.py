@@ -232,9 +232,9 @@ class Recipe(ABC):
 
     def weight_coding(self) -> WeightCoding:
         """Return the coding of weight vectors for heads."""
-        from .weight_coding import DecodedWeights
+        from .weight_coding import WeightCoding
 
-        return DecodedWeights(self)
+        return WeightCoding(self)
 
     # Describing
 

@@ -312,17 +312,3 @@ def inverse_norms(block: Block) -> Float32:
 def unit_rows(block: Block) -> Float32:
     """Return the signals of a block over their norms; zero signals stay zero."""
     return block.values * inverse_norms(block)[:, np.newaxis]
-
-
-def transpose(projection: Projection, values: Float32) -> Float32:
-    """Return the transposed projection applied to rows, (n, n_features); pools of many rows go in parts."""
-    if projection.n_pool == projection.n_features:
-        from ..projections.learned import transposed
-
-        return transposed(projection, values)
-    total = np.zeros((len(values), projection.n_features), np.float32)
-    step = max(1, 2**24 // projection.n_features)
-    for start in range(0, projection.n_pool, step):
-        rows = np.arange(start, min(start + step, projection.n_pool))
-        total += values[:, rows] @ projection.rows(rows)
-    return total

@@ -28,7 +28,6 @@ from .projected import (
     mean_signal,
     read_mean,
     read_projection,
-    transpose,
 )
 
 if TYPE_CHECKING:
@@ -243,7 +242,7 @@ class SignsRecipe(ProjectedRecipe):
         return codes, np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
 
     def weight_vectors(self, codes: Bytes) -> Float32:
-        return transpose(self.projection, self.levels(codes).astype(np.float32))
+        return self.projection.transposed(self.levels(codes).astype(np.float32))
 
     def round_inputs(
         self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str

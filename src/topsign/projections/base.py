@@ -106,6 +106,15 @@ class Projection(ABC):
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         """Write the projections of a block of float32 signals into ``out`` without validation."""
 
+    def transposed(self, values: Float32) -> Float32:
+        """Apply the transpose to rows, (n, n_pool); pools of many rows go in parts."""
+        total = np.zeros((len(values), self.n_features), np.float32)
+        step = max(1, 2**24 // self.n_features)
+        for start in range(0, self.n_pool, step):
+            rows = np.arange(start, min(start + step, self.n_pool))
+            total += values[:, rows] @ self._rows(rows)
+        return total
+
     def panels(self, rows: Array | None) -> kernels.Panels | None:
         """Return the matrix of these or all rows if signals are projected by multiplication with it, otherwise None."""
         return None

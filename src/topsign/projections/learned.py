@@ -212,14 +212,6 @@ def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Fl
     return (basis @ turns[:, ::-1]).T[:n_axes], variances[::-1][:n_axes], energy / count
 
 
-def transposed(projection: Projection, values: Float32) -> Float32:
-    """Apply the transpose of a square projection to rows."""
-    if isinstance(projection, (Hadamard, Principal)):
-        return projection.transposed(values)
-    out: Float32 = values @ projection.rows(np.arange(projection.n_pool))
-    return out
-
-
 def is_orthonormal(projection: Projection) -> bool:
     """Return whether the projection is square and orthonormal up to the factor sqrt(n_features)."""
     flat = projection.options.get("spectrum", "unimodular") == "unimodular"

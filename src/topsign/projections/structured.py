@@ -60,6 +60,17 @@ class StackedBlocks(Projection):
             here = blocks == block
             out[:, here] = rotated[:, coordinates[here]]
 
+    def transposed(self, values: Float32) -> Float32:
+        if self.n_pool == self.n_features:
+            return self._rotate_back(0, values)
+        blocks, coordinates = self._place(np.arange(self.n_pool))
+        total = np.zeros((len(values), self.n_features), np.float32)
+        for block in range(self.n_blocks):
+            here, placed = blocks == block, np.zeros_like(total)
+            placed[:, coordinates[here]] = values[:, here]
+            total += self._rotate_back(block, placed)
+        return total
+
     def _rows(self, rows: Array) -> Float32:
         blocks, coordinates = self._place(rows)
         out = np.zeros((len(rows), self.n_features), np.float32)
@@ -107,10 +118,6 @@ class Hadamard(StackedBlocks):
 
     def _rotate_back(self, block: int, values: Float32) -> Float32:
         return kernels.active().rotate(values, self.signs[block], transpose=True)
-
-    def transposed(self, values: Float32) -> Float32:
-        """Apply the transpose of a square projection to rows: n_features times the signals with these projections."""
-        return self._rotate_back(0, values)
 
     def _material(self) -> Iterator[Array]:
         yield self.signs

@@ -20,7 +20,7 @@ from ...codes import Codes, as_projected
 from ...kernels import FACTOR_BYTES, CodeBlocks, Panels, Product, Ring, RoundedQueries, pack_log_factors, unpack_factors
 from ...projections import Principal, Projection
 from ...projections.blocks import Block
-from ...projections.learned import is_orthonormal, transposed
+from ...projections.learned import is_orthonormal
 from ..base import METRICS, check_real_valued, unit
 from ..comparison import CodeComparison, Comparison, Int8, Null, Pairing
 from ..projected import (
@@ -443,7 +443,7 @@ class TrellisRecipe(ProjectedRecipe):
     def weight_vectors(self, codes: Bytes) -> Float32:
         coordinates = np.zeros((len(codes), self.n_features), np.float32)
         coordinates[:, self.design.coded] = self.levels(codes) * self.design.values.astype(np.float32)
-        signals = transposed(self.projection, coordinates) / np.float32(self.n_features)
+        signals = self.projection.transposed(coordinates) / np.float32(self.n_features)
         return signals if self.mean is None else signals + self.mean
 
     def round_inputs(
