@@ -49,8 +49,8 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
     assert_array_equal(embedding.transform(signals), expected)
 
 
-def assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads):
-    encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, layout=layout, random_state=7).fit(signals)
+def assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads):
+    encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals)
     codes = encoder.encode(signals, n_threads=n_threads)
     rounds = encoder.projection_.rounds
     for i, signal in enumerate(signals):
@@ -58,10 +58,6 @@ def assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads)
         locations = reference.select_locations(projected, n_bits)
         assert_array_equal(codes.locations[i], locations)
         assert_array_equal(codes.signs[i], np.where(projected[locations] >= 0, 1, -1))
-        squares = reference.square_norm(signal)
-        assert codes.norms[i] == np.float32(np.sqrt(squares))
-        assert codes.scales[i] == np.float32(squares / reference.lane_sum(np.abs(projected[locations])))
-    assert codes.layout == layout
     assert (encoder.transform(signals) != codes.to_sparse()).nnz == 0
 
 
@@ -78,11 +74,10 @@ def assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads)
         (8191, 512, 8191),
     ],
 )
-@pytest.mark.parametrize("layout", ["compact", "fast"])
-def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout):
+def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool):
     """Dense, sparse and integer signals; the latter two have tied projections."""
     signals = np.vstack([rng.standard_normal(n), np.eye(1, n), rng.integers(1, 3, n)]).astype(np.float32)
-    assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads=2)
+    assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads=2)
 
 
 @given(st.data(), st.integers(1, 140), st.integers(1, 300))
@@ -90,10 +85,10 @@ def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
     values = st.integers(-3, 3) | st.floats(-1e6, 1e6, width=32)
     lists = st.lists(values, min_size=n, max_size=n)
     signal = data.draw(lists.filter(lambda row: np.abs(row).max() > 1e-9))  # smaller norms raise
-    n_bits, layout = data.draw(st.integers(1, n_pool)), data.draw(st.sampled_from(["compact", "fast"]))
+    n_bits = data.draw(st.integers(1, n_pool))
     for name in kernels.available():
         with kernels.use(name):
-            assert_encoder_is_the_definition(np.float32([signal]), n_bits, n_pool, layout, n_threads=1)
+            assert_encoder_is_the_definition(np.float32([signal]), n_bits, n_pool, n_threads=1)
 
 
 def test_encoder_agrees_with_one_embedding_per_signal(rng):
@@ -136,19 +131,7 @@ def test_centering_removes_the_mean_from_signals_and_queries(rng):
     removed = signals.astype(np.float32) - centered.mean_
     codes, expected = centered.encode(signals), plain.encode(removed)
     assert_array_equal(codes.data, expected.data)
-    for name in ("norms", "scales"):
-        assert_array_equal(codes.columns[name], expected.columns[name])
     assert_array_equal(centered.project(signals), plain.project(removed))
-
-
-def test_norms_can_be_left_out(rng):
-    signals = rng.standard_normal((5, 80))
-    with_norms = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals).encode(signals)
-    without = ts.AdaptiveEncoder(n_bits=20, norms=False, random_state=7).fit(signals).encode(signals)
-    assert without.norms is None
-    assert without.scales is None
-    assert_array_equal(without.data, with_norms.data)
-    assert with_norms.nbytes - without.nbytes == 5 * 8
 
 
 def test_a_projection_made_beforehand_is_used(rng):
