@@ -14,6 +14,7 @@ from ..families import Logits, Recipe
 from ..kernels import CodeBlocks
 
 BLOCK_VALUES = 2**24  # scores computed at a time
+RANKED = 16  # classes ranked without biases for each of the best with biases
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,16 @@ class Scores:
         """Return the k best classes of each input and their scores; ties by ascending class."""
         if self.biases is None:
             return inputs.rank(self.codes, k, n_threads=kernels.n_threads(None))
+        n_ranked = RANKED * k
+        while n_ranked < len(self) // 4:
+            ranked, scores = inputs.rank(self.codes, n_ranked, n_threads=kernels.n_threads(None))
+            classes = np.sort(ranked, axis=1)
+            values = np.take_along_axis(scores, np.argsort(ranked, axis=1), axis=1) + self.biases[classes]
+            columns, best = highest(values, k)
+            # No other class has a higher score without bias than the last one here.
+            if (best[:, -1] > scores[:, -1] + self.biases.max()).all():
+                return np.take_along_axis(classes, columns, axis=1), best
+            n_ranked *= RANKED
         values = np.empty((len(inputs), len(self)))
         self.values(inputs, values)
         return highest(values, k)
