@@ -226,5 +226,5 @@ def test_a_mean_can_be_given(rng):
 @pytest.mark.parametrize(("n_features", "n_bits"), [(384, 48), (100, 16), (10, 10)])
 def test_auto_keeps_an_eighth_of_the_pool(rng, n_features, n_bits):
     signals = rng.standard_normal((3, n_features))
-    assert ts.AdaptiveEncoder(random_state=7).fit(signals).encode(signals).n_bits == n_bits
+    assert ts.AdaptiveEncoder(random_state=7).fit(signals).encode(signals).n_kept == n_bits
     assert len(ts.AdaptiveEmbedding(random_state=7).fit(signals[0]).locations_) == n_bits

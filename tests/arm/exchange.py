@@ -11,30 +11,17 @@ import hashlib
 import json
 import platform
 import sys
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 import topsign as ts
-from topsign.families.trellis.design import design_trellis
-from topsign.kernels import (
-    CellColumns,
-    CodeRange,
-    Layout,
-    Panels,
-    Product,
-    QueriedCells,
-    RoundedQueries,
-    TrellisRange,
-    TrellisSignals,
-    library,
-)
+from topsign.kernels import CodeBlocks, CodeRange, Layout, Panels, Product, Ring, RoundedQueries, Scoring, library
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
+BYTES = [1, 2, 3, 24, 33, 150, 300]
 BATCHES = (1, 2, 5, 17, 65, 130)
 N_CODES = 70
-TRELLISES = [(40, 24, 4), (96, 200, 8), (7, 40, 4), (130, 64, 10), (64, 130, 10)]  # features, bits, window
 
 
 def numbers(rng, *shape):
@@ -60,71 +47,61 @@ def results(kernel):
         yield f"select {size}", kernel.select(signals, n_bits)
         sets, _ = kernel.encode_sets(kernel.select(signals, n_bits)[0], n_pool, n_pool // 8 + 16)
         yield f"sets {size}", [sets, kernel.decode_sets(sets, n_bits, n_pool)]
-        for name in ("fast", "compact", "signs"):
-            layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
-            projected = numbers(rng, N_CODES, n_pool)
-            if name == "signs":
-                codes = kernel.pack_bits(projected)
-            else:
-                codes = kernel.pack_codes(layout, *kernel.select(projected, n_bits)[:2])
-                yield f"unpack {name} {size}", [codes, *kernel.unpack_codes(layout, codes)]
-            yield f"valid {name} {size}", [kernel.valid_codes(layout, codes ^ (codes == 7).astype(np.uint8))]
-            for n_queries in BATCHES if n_pool <= 1000 else BATCHES[:4]:
-                queries = numbers(rng, n_queries, n_pool)
-                yield f"search {name} {size} {n_queries}", compared(kernel, layout, codes, queries)
+        yield f"bits {size}", [kernel.pack_bits(signals)]
+        layout = Layout(n_bits, n_pool)
+        codes = kernel.pack_codes(layout, *kernel.select(numbers(rng, N_CODES, n_pool), n_bits)[:2])
+        yield f"unpack {size}", [codes, *kernel.unpack_codes(layout, codes)]
+        yield f"valid {size}", [kernel.valid_codes(layout, codes ^ (codes == 7).astype(np.uint8))]
+        scoring = Scoring("kept", layout.code_bytes, n_pool, layout=layout)
+        yield from searches(rng, kernel, scoring, codes, f"kept {size}")
+        columns = Panels.of(numbers(rng, 45, min(n_pool, 200)))
+        yield f"products {size}", kernel.multiply(numbers(rng, 19, min(n_pool, 200)), [Product(columns)], n_threads=2)
+    for n_bytes in BYTES:
+        yield f"groups {n_bytes}", kernel.encode_groups(numbers(rng, 9, 16 * n_bytes))
+        ring = make_ring(rng, n_bytes)
+        codes = kernel.ring_encode(ring, numbers(rng, 19, ring.n_coded), n_threads=2)
+        yield f"ring {n_bytes}", [codes, kernel.ring_norms(ring, codes)]
+        for scoring in (
+            Scoring("signs", n_bytes, 8 * n_bytes),
+            Scoring("groups", n_bytes + 2, 16 * n_bytes, "log"),
+            Scoring("ring", n_bytes + 2, ring.n_coded, "cosine", ring=ring),
+        ):
+            codes = rng.integers(0, 256, (N_CODES, scoring.code_bytes), dtype=np.uint8)
+            yield from searches(rng, kernel, scoring, codes, f"{scoring.kind} {n_bytes}")
 
 
-def trellis_results(kernel):
-    """Yield the name and the result arrays of each trellis kernel, at equal rates, whose design needs no logarithms."""
-    rng = np.random.default_rng(6)
-    for n_features, n_bits, window in TRELLISES:
-        size = f"{n_bits} bits of {n_features} by {window}"
-        design = design_trellis(np.ones(n_features), n_bits=n_bits, window=window)
-        tables = design.tables(np.arange(n_features) / 256 * (n_features % 4 != 0), 1.0, -(-n_bits // 8) + 2)
-        coded = kernel.trellis_encode([TrellisSignals(tables, numbers(rng, 19, n_features))], n_threads=2)
-        codes = rng.integers(0, 256, (N_CODES, tables.code_bytes), dtype=np.uint8)
-        yield (
-            f"products {size}",
-            kernel.multiply(
-                numbers(rng, 19, n_features), [Product(Panels.of(numbers(rng, 45, n_features)))], n_threads=2
-            ),
-        )
-        sizes, bits = np.array([n_features]), np.array([n_features % 2 * 5])
-        columns = CellColumns(np.arange(n_features), np.full(n_features, 0.75), sizes, bits)
-        constants = np.zeros((1, 19), np.float32)
-        (rounded,) = kernel.trellis_round(numbers(rng, 19, n_features), columns, constants, n_threads=2)
-        yield (
-            f"trellis queries {size}",
-            [rounded.values, rounded.scales, np.zeros(0) if rounded.fine is None else rounded.fine],
-        )
-        yield f"trellis encode {size}", [coded, kernel.trellis_decode(tables, coded)]
-        yield f"trellis decode {size}", [kernel.trellis_decode(tables, codes), kernel.trellis_weights(tables, codes)]
-        for n_queries in BATCHES[:4]:
-            values = rng.integers(-127, 128, (n_queries, n_features), dtype=np.int8)
-            halves = np.full(n_queries, 0.5, np.float32)
-            digits = rng.integers(-16, 16, values.shape, dtype=np.int8)
-            one, two = RoundedQueries(values, halves, halves), RoundedQueries(values, halves, halves, digits, 5)
-            for n_digits, queries in enumerate((one, two), start=1):
-                searched = QueriedCells.one(tables, queries, norms=True), [TrellisRange(codes)]
-                found = kernel.rank_trellis(*searched, 9, n_threads=2)
-                near = kernel.within_trellis(*searched, found[1][:, 4])
-                sums = kernel.trellis_sums(tables, codes, queries)
-                yield f"trellis search {size} {n_queries} of {n_digits}", [*found, *near, sums]
+def make_ring(rng, n_bytes):
+    """Return random books of steps with up to eight coordinates."""
+    sizes = rng.integers(1, 9, 2 * n_bytes)
+    starts, n_coded = np.append(0, np.cumsum(256 * sizes)), int(sizes.sum())
+    return Ring(
+        first=np.append(0, np.cumsum(sizes)).astype(np.int32),
+        book_of_step=np.arange(2 * n_bytes, dtype=np.int32),
+        book_starts=starts.astype(np.int64),
+        levels=rng.integers(-127, 128, int(starts[-1])).astype(np.int8),
+        weights=np.abs(numbers(rng, n_coded)),
+        scales=20 * np.abs(numbers(rng, n_coded)),
+        squares=np.abs(numbers(rng, 2 * n_bytes, 256)).astype(float) / 64,
+        constant=0.25,
+    )
 
 
-def compared(kernel, layout, codes, queries):
-    bits, ranges = kernel.pack_bits(queries), [CodeRange(codes)]
-    counts = kernel.rank_mismatches(layout, ranges, bits, 9, n_threads=2)
-    scores = kernel.rank_scores(layout, ranges, queries, 9, n_threads=2)
-    near = kernel.within_mismatches(layout, ranges, bits, counts[1][:, 0] + 1)
-    high = kernel.within_scores(layout, ranges, queries, scores[1][:, 0] - np.float32(0.5))
-    some = [kernel.mismatches(layout, codes, bits[:3]), kernel.score_sums(layout, codes, queries[:3])]
-    return [*counts, *scores, *near, *high, *some]
+def searches(rng, kernel, scoring, codes, name):
+    """Yield levels, scores and hits of codes for batches of queries."""
+    blocks = CodeBlocks.of(codes)
+    yield f"levels {name}", [kernel.decode(scoring, codes)]
+    for n_queries in BATCHES if scoring.width <= 1000 else BATCHES[:4]:
+        values, steps = kernel.round(numbers(rng, n_queries, scoring.width), scoring.limit)
+        queries = RoundedQueries(values, steps, np.full(n_queries, 0.5, np.float32))
+        found = kernel.rank(scoring, [CodeRange(blocks)], queries, 9, n_threads=2)
+        near = kernel.within(scoring, [CodeRange(blocks)], queries, np.ascontiguousarray(found[1][:, 4]))
+        scores = kernel.scores(scoring, blocks, queries)
+        yield f"search {name} {n_queries}", [values, steps, *found, *near, scores]
 
 
 def hashes(path):
     with ts.kernels.use(path) as kernel:
-        return {name: digest(arrays) for name, arrays in chain(results(kernel), trellis_results(kernel))}
+        return {name: digest(arrays) for name, arrays in results(kernel)}
 
 
 def digest(arrays):
@@ -133,25 +110,21 @@ def digest(arrays):
 
 def indexes():
     return {
-        "adaptive-fast": ts.AdaptiveIndex(n_features=200, n_bits=40, layout="fast", random_state=7),
-        "adaptive-compact": ts.AdaptiveIndex(n_features=256, n_bits=64, layout="compact", random_state=7),
-        "sign": ts.SignIndex(n_features=128, n_pool=100, random_state=7),
+        "adaptive": ts.AdaptiveIndex(n_features=256, n_bits=64, random_state=7),
+        "grouped": ts.GroupedIndex(n_features=200, n_bytes=10, random_state=7),
+        "sign": ts.SignIndex(n_features=128, n_bytes=13, metric="inner_product", random_state=7),
         "trellis": ts.TrellisIndex(n_features=96, n_bytes=12, basis="hadamard", center=False, random_state=7),
     }
 
 
 def searched(index):
-    """Return codes and neighbours of an index with 300 entries.
+    """Return a digest of codes, neighbours and scores of an index with 300 entries.
 
-    Scores of trellis codes are compared instead of distances, because distances are arc cosines by NumPy, whose last
-    digit differs between processors.
+    Not of distances, which are arc cosines by NumPy, whose last digit differs between processors.
     """
     queries = numbers(np.random.default_rng(9), 20, index.n_features)
-    scorings = ["asymmetric"] if index.family == "trellis" else ["hamming", "asymmetric"]
-    found = [index.search(queries, k=5, scoring=scoring) for scoring in scorings]
-    if index.family == "trellis":
-        return digest([index.get(index.ids).codes.data, found[0].ids, found[0].scores])
-    return digest([array for one in found for array in (one.ids, one.distances)])
+    found = [index.search(queries, k=5, scoring=scoring) for scoring in index.recipe.scorings]
+    return digest([index.get(index.ids).codes.data, *(one.ids for one in found), found[-1].scores])
 
 
 def write(folder):
