@@ -12,6 +12,7 @@ from topsign.encoding import encode
 from topsign.errors import StorageError
 from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.heads import Head
+from topsign.index import index_for
 from topsign.projections import Projected
 
 DESIGN_ARRAYS = ("coded", "first", "book_of_step", "levels", "amplitudes", "gains", "emphases")
@@ -197,3 +198,17 @@ def test_correlations_of_codes_without_scales_are_unbiased(rng):
             projected = Projected.of(recipe.project(query[np.newaxis])[0], recipe)
             found.append(codes.scores(projected, query_norms=[np.linalg.norm(query)])[0, 0])
         assert abs(np.mean(found) - 0.3) < 4 * np.std(found) / np.sqrt(300), kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sign", "grouped", "grouped, gaussian, inner products", "adaptive, inner products", "trellis, random basis"],
+)
+def test_p_values_of_impostors_are_uniform(name, rng):
+    """Of isotropic impostors, a share alpha has p-values of at most alpha, within four standard errors."""
+    index = index_for(FAMILIES[name](np.zeros((2, 64), np.float32)))
+    index.add(rng.standard_normal((40, 64)))
+    found = index.search(rng.standard_normal((1000, 64)), k=40).p_values
+    for level in (0.5, 0.1, 0.01):
+        shares = (found <= level).mean(axis=1)  # of each query, which are independent given the entries
+        assert abs(shares.mean() - level) < 4 * shares.std() / np.sqrt(1000) + 0.02 * level
