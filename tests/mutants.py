@@ -111,8 +111,9 @@ TESTS = {
 
 CHOSEN = [
     ("families/comparison.py", "SLACK = 1e-5", "SLACK = 0.0"),
+    ("families/comparison.py", "np.count_nonzero(levels < 0, axis=1)", "np.count_nonzero(levels <= 0, axis=1)"),
     ("families/trellis/recipe.py", 'return "log" if self.metric == "inner_product" else "cosine"', 'return "cosine"'),
-    ("families/agreement.py", "np.maximum.accumulate(expected)", "expected[::-1]"),
+    ("families/agreement.py", "return np.maximum.accumulate(expected), rho", "return expected[::-1], rho"),
     ("search/hits.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
     (
         "search/rescoring.py",

@@ -24,6 +24,16 @@ inline int64_t plain_bytes(const ts_scoring& scoring) {
     }
 }
 
+// Levels of the eight signs of every byte.
+struct SignLevels {
+    int8_t of[256][8] = {};
+    constexpr SignLevels() {
+        for (int byte = 0; byte < 256; ++byte)
+            for (int bit = 0; bit < 8; ++bit) of[byte][bit] = byte >> bit & 1 ? 1 : -1;
+    }
+};
+constexpr SignLevels kSigns;
+
 // Decodes rows of bytes. Arbitrary bytes are safe.
 class LevelDecoder {
    public:
@@ -33,7 +43,8 @@ class LevelDecoder {
     void decode(const uint8_t* code, int8_t* out) {
         switch (scoring_.kind) {
             case TS_SIGNS:
-                for (int64_t i = 0; i < scoring_.width; ++i) out[i] = get_bit(code, i) ? 1 : -1;
+                for (int64_t b = 0; b < scoring_.width / 8; ++b) std::memcpy(out + 8 * b, kSigns.of[code[b]], 8);
+                for (int64_t i = scoring_.width / 8 * 8; i < scoring_.width; ++i) out[i] = get_bit(code, i) ? 1 : -1;
                 break;
             case TS_GROUPS:
                 std::memset(out, 0, size_t(scoring_.width));

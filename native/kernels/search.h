@@ -596,9 +596,32 @@ void visit(int n_threads, const ts_scoring& scoring, const ts_visits& visits, co
     });
 }
 
-// All scores, by products of both digits.
+// Writes the scores of all codes for one query; codes whose score is -inf are not offered.
+class Written {
+   public:
+    explicit Written(float* out) : out_(out) {}
+    void begin(int, bool) {}
+    void refresh() {}
+    void finish() {}
+    float bound() const { return -std::numeric_limits<float>::infinity(); }
+    void offer(float value, const ts_codes&, int64_t position) { out_[position] = value; }
+
+   private:
+    float* out_;
+};
+
+// All scores: by tables for few queries, otherwise by products of both digits.
 template <class Isa>
 void scores(int n_threads, const ts_scoring& scoring, const ts_codes& codes, const ts_queries& queries, float* out) {
+    constexpr int64_t kFew = 4;
+    if (queries.count <= kFew) {
+        std::fill(out, out + queries.count * codes.count, -std::numeric_limits<float>::infinity());
+        std::vector<Written> empty;
+        for (int64_t q = 0; q < queries.count; ++q) empty.emplace_back(out + q * codes.count);
+        with_scan<Isa>(n_threads, scoring, queries,
+                       [&](const auto& scan) { scan_all(n_threads, scoring, {&codes, 1}, scan, empty); });
+        return;
+    }
     const Digits digits(scoring, queries);
     const double each = double(scoring.width) * (16 + 2 * Isa::kProductCost * double(queries.count));
     parallel_for(n_threads, n_blocks(codes), each, [&](int64_t begin, int64_t end) {

@@ -58,11 +58,6 @@ TOPSIGN_INLINE V max_of(V a, V b) {
     return a > b ? a : b;
 }
 
-template <class V>
-TOPSIGN_INLINE V min_of(V a, V b) {
-    return a < b ? a : b;
-}
-
 #else
 
 template <class T, int N>
@@ -139,12 +134,6 @@ TOPSIGN_INLINE V max_of(V a, V b) {
     return a;
 }
 
-template <class V>
-TOPSIGN_INLINE V min_of(V a, V b) {
-    for (int i = 0; i < kLanes<V>; ++i) a[i] = a[i] < b[i] ? a[i] : b[i];
-    return a;
-}
-
 template <class To, class From>
 TOPSIGN_INLINE To convert(From v) {
     To out;
@@ -181,14 +170,7 @@ TOPSIGN_INLINE To cast(From v) {
     return load<To>(&v);
 }
 
-// 0, 1, 2, ... and 1, 2, 4, ...
-template <class V>
-TOPSIGN_INLINE V count_up() {
-    V v{};
-    for (int i = 0; i < kLanes<V>; ++i) v[i] = Lane<V>(i);
-    return v;
-}
-
+// 1, 2, 4, ...
 template <class V>
 TOPSIGN_INLINE V powers_of_two() {
     V v{};
