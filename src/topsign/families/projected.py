@@ -22,7 +22,7 @@ from ..kernels import FACTOR_BYTES, RoundedQueries, Scoring
 from ..projections import Principal, Projection, make_projection
 from ..projections.blocks import Block, float_blocks
 from .base import MAX_FEATURES, Recipe
-from .comparison import Int8, Null
+from .comparison import Int8, Null, counted, signs_of
 from .weight_coding import CodedWeights, WeightCoding
 
 MAX_BLOCKS = 2**16  # n_pool / n_features
@@ -36,7 +36,7 @@ class ProjectedRecipe(Recipe):
     kind: ClassVar[str]  # of the codes, for kernels
     sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)  # parameters of the constructor that set the size
     basis_name: ClassVar[str] = "projection"  # parameter of the constructor that sets the projection
-    space_mark: ClassVar[bytes] = b""
+    projects_units: ClassVar[bool] = False  # whether signals are scaled to norm one before they are projected
 
     projection: Projection
     metric: str = "correlation"
@@ -181,7 +181,7 @@ class ProjectedRecipe(Recipe):
     @lazy
     def space(self) -> str:
         rest = b"" if self.mean is None else self.mean.astype("<f4").tobytes()
-        return hashlib.sha256(self.projection_fingerprint.encode() + rest + self.space_mark).hexdigest()[:32]
+        return hashlib.sha256(self.projection_fingerprint.encode() + rest + bytes(self.projects_units)).hexdigest()[:32]
 
     @lazy
     def projection_fingerprint(self) -> str:
@@ -226,10 +226,17 @@ class ProjectedRecipe(Recipe):
         """Return the vectors that estimate the weight vectors once they are multiplied by their scales."""
 
     @abstractmethod
+    def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
+        """Return queries whose values are the products with :meth:`weight_vectors` of codes, times factors."""
+
     def round_inputs(
         self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
     ) -> RoundedQueries:
-        """Return inputs for kernels: values are products with vectors of weights, or equal minus different signs."""
+        """Return inputs of a head; values are products with vectors of weights, or equal minus different signs."""
+        projected, norms = self.project(inputs, part=part, n_threads=n_threads, name=name)
+        if scoring == "hamming":
+            return counted(signs_of(projected))
+        return self.rounded(projected, norms if self.projects_units else np.ones(len(norms)), n_threads)
 
     @abstractmethod
     def logit_error(self) -> float:

@@ -199,7 +199,6 @@ class SignsRecipe(ProjectedRecipe):
         raise NotImplementedError
 
     def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
-        """Return queries whose values are the sums of projections with the signs of a code, times factors."""
         values, steps = kernels.active().round(projected, self.scorer.limit, n_threads=n_threads)
         scales = (steps * factors).astype(np.float32)
         return RoundedQueries(values, scales, np.zeros(len(scales), np.float32))
@@ -243,14 +242,6 @@ class SignsRecipe(ProjectedRecipe):
 
     def weight_vectors(self, codes: Bytes) -> Float32:
         return self.projection.transposed(self.levels(codes).astype(np.float32))
-
-    def round_inputs(
-        self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
-    ) -> RoundedQueries:
-        projected, norms = self.project(inputs, part=part, n_threads=n_threads, name=name)
-        if scoring == "hamming":
-            return counted(signs_of(projected))
-        return self.rounded(projected, np.ones(len(norms)), n_threads)
 
     def logit_error(self) -> float:
         """Return the error of logits.

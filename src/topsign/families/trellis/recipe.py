@@ -196,7 +196,7 @@ class TrellisRecipe(ProjectedRecipe):
     codes_type: ClassVar[type[TrellisCodes]] = TrellisCodes
     kind: ClassVar[str] = "ring"
     basis_name: ClassVar[str] = "basis"
-    space_mark: ClassVar[bytes] = b"trellis"  # queries have norm one
+    projects_units: ClassVar[bool] = True
 
     design: RingDesign = None  # type: ignore[assignment]  # never omitted
     reconstruction_cosine: float = 1.0
@@ -356,7 +356,6 @@ class TrellisRecipe(ProjectedRecipe):
         return CodeComparison(self.scorer, rounded, self, norms, self.metric)
 
     def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
-        """Return queries whose values are the products with mean plus reconstruction, times factors."""
         design, n_features = self.design, self.n_features
         weights = (design.values / n_features).astype(np.float32)
         products = np.ascontiguousarray(projected[:, design.coded] * weights)
@@ -445,12 +444,6 @@ class TrellisRecipe(ProjectedRecipe):
         coordinates[:, self.design.coded] = self.levels(codes) * self.design.values.astype(np.float32)
         signals = self.projection.transposed(coordinates) / np.float32(self.n_features)
         return signals if self.mean is None else signals + self.mean
-
-    def round_inputs(
-        self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
-    ) -> RoundedQueries:
-        projected, norms = self.project(inputs, part=part, n_threads=n_threads, name=name)
-        return self.rounded(projected, norms, n_threads)
 
     def logit_error(self) -> float:
         """Return the error of logits (approximation: errors are isotropic and orthogonal to the weights)."""
