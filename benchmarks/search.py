@@ -33,7 +33,7 @@ def random_blocks(recipe, rng, n_entries, distinct=2000):
 
 
 def kernel_calls(options, rng, shape):
-    """Calls by (code, bytes, path): every family on every path, real-valued, and Hamming distance."""
+    """Functions of queries by (code, bytes, path): every family on every path, real-valued, and Hamming distance."""
     n_features, n_bytes = shape
     calls, n = {}, options.entries
     for family in FAMILIES:
@@ -148,7 +148,7 @@ def index_table(options):
 
 
 def bandwidth(options):
-    """What memory gives one thread: the limit of a single query."""
+    """Memory bandwidth of one thread, which limits a single query."""
     data = np.ones(options.megabytes * 2**20 // 8, np.uint64)
     times = interleaved([data.sum], max(3, options.repeats))[:, 0]
     rows = [[f"sum of {options.megabytes} MiB", spread(data.nbytes / times / 1e9)]]
