@@ -1,5 +1,6 @@
 """Indexes return exactly the results of comparing every entry, with valid significance."""
 
+import pickle
 import threading
 import tracemalloc
 
@@ -702,3 +703,61 @@ def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scor
     monkeypatch.setattr(kernels.active(), "rank", counted)
     index.search(rng.standard_normal((5, 64)), k=3, scoring=scoring)
     assert calls == [3]
+
+
+MAKERS = {
+    "adaptive": lambda **options: ts.AdaptiveIndex(n_bits=16, **options),
+    "grouped": lambda **options: ts.GroupedIndex(n_bytes=8, **options),
+    "sign": lambda **options: ts.SignIndex(n_bytes=12, **options),
+    "trellis": lambda **options: ts.TrellisIndex(n_bytes=8, basis="hadamard", center=False, **options),
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("family", MAKERS)
+@pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")
+def test_every_method_works_with_every_family(rng, tmp_path, family, metric):
+    signals = rng.standard_normal((900, 96)).astype(np.float32) * rng.uniform(0.5, 2, (900, 1)).astype(np.float32)
+    signals[450:] = signals[:450] + 0.3 * rng.standard_normal((450, 96))
+    notes, queries = [{"half": int(row >= 450)} for row in range(900)], signals[:20] + np.float32(0.1)
+    options = {"n_features": 96, "metric": metric, "originals": "float32", "random_state": 7}
+    index = MAKERS[family](path=tmp_path / "index", **options)
+    index.add(signals, metadata=notes)
+    index.calibrate(rng.standard_normal((400, 96)), false_alarm=0.01)
+    index.learn_regions(16)
+    own = np.arange(20)
+    found = index.search(queries, k=900)
+    assert np.isfinite(found.p_values).all()
+    if metric == "correlation":
+        assert_array_equal(np.sort(found.ids[:, :2], axis=1), np.stack([own, own + 450], axis=1))
+    assert_array_equal(index.search(queries, k=5, probes=16).ids, found.ids[:, :5])
+    assert set(index.search(queries, k=5, where="half == 1").ids.ravel().tolist()) <= set(range(450, 900))
+    exact = index.search(queries, k=5, rescore=True, rescore_factor=180)
+    inner = queries.astype(float) @ signals.astype(float).T
+    cosines = inner / np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(signals, axis=1))
+    truth = inner if metric == "inner_product" else cosines
+    assert_allclose(exact.scores, -np.sort(-truth, axis=1)[:, :5], rtol=2e-3)
+    threshold = float(found.scores[:, 3].min())
+    assert_array_equal(index.within(queries, threshold=threshold).ids, found.ids[found.scores >= threshold])
+    matches = index.within(queries, false_alarm=0.05)
+    for row in range(20):
+        assert {row, row + 450} <= set(matches.ids[matches.starts[row] : matches.starts[row + 1]].tolist())
+    pairs = index.pairs(k=1)
+    assert np.isin(np.arange(450), pairs.first[pairs.second == pairs.first + 450]).mean() > 0.95
+    groups = index.groups(threshold=float(np.sort(pairs.scores)[-200]))
+    assert sum(set(group) == {group[0], group[0] + 450} for group in groups) > 100
+    for other in (
+        ts.open_index(tmp_path / "index"),
+        pickle.loads(pickle.dumps(index)),
+        index.reencode(metric=metric, **sizes(index)),
+    ):
+        assert_array_equal(other.search(queries, k=5).ids, found.ids[:, :5])
+
+
+def sizes(index):
+    """Return the parameters with which the codes of an index are made again."""
+    recipe = index.recipe
+    if index.family == "adaptive":
+        return {"n_bits": recipe.n_bits, "random_state": 7}
+    extra = {"basis": "hadamard", "center": False} if index.family == "trellis" else {}
+    return {"n_bytes": recipe.n_bytes, "random_state": 7, **extra}
