@@ -13,7 +13,7 @@ from scipy import stats
 import topsign as ts
 from topsign.paper.heads import load_cifar10_head
 from topsign.search import make_scans, own_signals, sample
-from topsign.search.calibration import best_by_query, bulk_scores
+from topsign.search.calibration import best_by_query, bulk_scores, own_scores
 
 pytestmark = pytest.mark.slow
 
@@ -458,3 +458,21 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     hits = scan.nearest(snapshot, 2)
     assert_array_equal(best_by_query(scan, hits, own), everything[:, 1])
     assert_array_equal(best_by_query(scan, hits, None), everything[:, 0])
+
+
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_scores_of_own_codes_do_not_depend_on_norms(rng, kind, factor):
+    """Own scores are correlations, with which thresholds are compared, whatever scores the metric has."""
+    signals = rng.standard_normal((300, 64)).astype(np.float32)
+    sizes = {"n_bits": 16} if kind is ts.AdaptiveIndex else {"n_bytes": 8}
+    sizes |= {"basis": "hadamard", "center": False} if kind is ts.TrellisIndex else {}
+    plain, scaled = (
+        kind(n_features=64, metric=metric, random_state=1, **sizes) for metric in ("correlation", "inner_product")
+    )
+    expected = own_scores(plain.recipe, signals)
+    found = own_scores(scaled.recipe, signals * np.float32(factor))
+    assert_allclose(found, expected, rtol=2e-3)
+    assert 0.5 < expected.mean() < 1.1
+    scaled.add(signals * np.float32(factor))
+    assert scaled.calibrate(false_alarm=0.05).level <= 0.051
