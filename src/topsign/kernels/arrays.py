@@ -142,7 +142,7 @@ class Ring:
 
 
 @dataclass(frozen=True, eq=False)
-class Scoring:
+    """Scores of codes of a recipe, as kernels compute them.
     """How codes of a recipe are scored.
 
     ``kind`` is "signs" of 8 projections per byte, "groups" of 8 projections of which a nibble keeps the largest, a
