@@ -196,7 +196,10 @@ EVIL = "\x1b]0;pwned\x07\x1b[31mRED\r\n\u202egnp"
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("build signals.npy -o other --family foo", "error: --family must be one of adaptive, grouped, sign, trellis, got foo"),
+        (
+            "build signals.npy -o other --family foo",
+            "error: --family must be one of adaptive, grouped, sign, trellis, got foo",
+        ),
         ("search index signals.npy --where 'a =='", "error: --where a == is not a condition"),
         ("search index signals.npy --where 'a == 1'", "error: --where names the field 'a', which no entry has"),
         ("search index signals.npy --where 'a == 1'", "topsign get INDEX ID"),

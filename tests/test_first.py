@@ -145,7 +145,10 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
         ({"metric": "inner_product"}, "metric='correlation', got metric='inner_product'"),
         ({"random_state": 8}, "random_state=7, got random_state=8"),
         ({"center": np.full(32, 0.1)}, "center=True, got center='another mean'"),
-        ({"basis": ts.make_projection("hadamard", n_features=32, random_state=7)}, "basis='principal', got basis=Hadamard"),
+        (
+            {"basis": ts.make_projection("hadamard", n_features=32, random_state=7)},
+            "basis='principal', got basis=Hadamard",
+        ),
     ],
     ids=str,
 )
