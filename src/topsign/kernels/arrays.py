@@ -142,8 +142,8 @@ class Ring:
 
 
 @dataclass(frozen=True, eq=False)
+class Scoring:
     """Scores of codes of a recipe, as kernels compute them.
-    """How codes of a recipe are scored.
 
     ``kind`` is "signs" of 8 projections per byte, "groups" of 8 projections of which a nibble keeps the largest, a
     "ring" of nibbles, or "kept" locations of a pool. ``factor`` says what the last two bytes of a code are: nothing
