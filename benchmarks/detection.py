@@ -93,10 +93,10 @@ def detection(options):
         limit = CORRELATION * (N_FEATURES * share) ** 0.5
         rows["asymmetric"].append(["limit", n_bytes, n_bytes, limit, "", limit, found(limit)])
     note = f"""{options.pairs:,} pairs, {options.recipes} seeds of the projections. "limit" is the rate-distortion
-    limit of white signals, which no code exceeds. Found: at one false alarm in 1,000 comparisons, by the normal law
-    with this d'. Trellis codes have two bytes more, for their factor."""
-    columns = ["code", "bytes", "stored bytes", "d'", "95% interval", "theory", "found"]
-    chart = {"file": "detection", "x": "bytes", "y": "found", "by": "code", "log": "x"}
+    limit of white signals, which no code exceeds. Matches found: at one false alarm in 1,000 comparisons, by the normal
+    law with this d'. Trellis codes have two bytes more, for their factor."""
+    columns = ["code", "bytes", "stored bytes", "d'", "95% interval", "theory", "matches found"]
+    chart = {"file": "detection", "x": "bytes", "y": "matches found", "by": "code", "log": "x"}
     title = f"Detection at a correlation of {CORRELATION:.4f}, {N_FEATURES:,} features"
     real = table(f"{title}, real-valued queries", columns, rows["asymmetric"], note, chart)
     return [real, table(f"{title}, Hamming distance", columns, rows["hamming"])], by_case

@@ -144,7 +144,7 @@ def main():
         batch=256,
         shortlist=100,
         repeats=(7, 2),
-        seeds=(6, 1),
+        seeds=(20, 1),
         head=None,
     )
     shown, headline = synthetic(options)

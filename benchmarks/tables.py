@@ -21,8 +21,8 @@ from topsign.encoding import encode
 from topsign.kernels import CodeBlocks, CodeRange, RoundedQueries
 
 K = 10
-ELSEWHERE = "Not measured: no such machine is available now."
-RECALLS = {12: 0.535, 24: 0.705, 48: 0.835, 96: 0.918}  # asked for
+ELSEWHERE = "was not measured with these codes yet, because no such machine is available now."
+RECALLS = {12: 0.535, 24: 0.705, 48: 0.835, 96: 0.918}  # targets
 
 
 def rounded(scoring, rng, n_queries):
@@ -54,7 +54,7 @@ def weak_matches(options):
         "at least 3.88",
         "yes" if ends[0] <= theory <= ends[1] else "no",
     ]
-    columns = ["code", "bytes", "d'", "95% interval", "theory", "asked", "theory in the interval"]
+    columns = ["code", "bytes", "d'", "95% interval", "theory", "target", "theory in the interval"]
     note = f"{options.pairs:,} pairs, see detection.py."
     return table(
         f"Weak matches: d' at a correlation of {detection.CORRELATION:.4f}, 8,192 features", columns, [row], note
@@ -89,8 +89,8 @@ def nibble_codes(options):
             rows.append([n_queries, name, path, spread(times[:, i]), against, target])
         if n_queries == 1:
             rows.append([1, "grouped, real-valued", "Sapphire Rapids", None, None, "at most 0.7"])
-    columns = ["queries", "code", "path", "ns per pair", "times FAISS", "asked"]
-    note = f"{options.entries:,} random codes, the {K} best of each query. Sapphire Rapids: {ELSEWHERE}"
+    columns = ["queries", "code", "path", "ns per pair", "times FAISS", "target"]
+    note = f"{options.entries:,} random codes, the {K} best of each query. A Sapphire Rapids {ELSEWHERE}"
     return table("Codes of 448 bytes: one query and a batch", columns, rows, note)
 
 
@@ -134,7 +134,7 @@ def trellis_codes(options):
             target = asked.get((n_queries, path)) if name == "trellis 24 B" else None
             against = [ratio(times[:, i], times[:, other]) if i > 1 else None for other in (0, 1)]
             rows.append([n_queries, name, path, spread(times[:, i]), *against, target])
-    columns = ["queries", "code", "path", "ns per pair", "times PQ24", "times PQ48x4fs", "asked (ns)"]
+    columns = ["queries", "code", "path", "ns per pair", "times PQ24", "times PQ48x4fs", "target (ns)"]
     note = f"""{n_entries:,} signals of 384 features, the {K} best of each query; trellis codes with principal axes and
     two bytes for their factor."""
     return table("Trellis codes: one query and a batch", columns, rows, note)
@@ -157,7 +157,7 @@ def encoding(options):
     times = interleaved(calls, options.repeats, time.process_time) / size * 1e6
     rows = [[name, spread(times[:, i]), target] for i, (name, (_, _, target)) in enumerate(shapes.items())]
     note = f"Batches of {size:,} signals, from float32 to stored bytes."
-    return table("Encoding: microseconds per signal", ["code", "us per signal", "asked"], rows, note)
+    return table("Encoding: microseconds per signal", ["code", "us per signal", "target"], rows, note)
 
 
 def recall(options):
@@ -175,7 +175,7 @@ def recall(options):
         )
     note = f"""{len(entries):,} entries, {len(queries):,} queries, axes and codebooks learned from {len(sample):,} other
     sentences. Trellis codes take two more bytes for their factor. Intervals are bootstrapped over queries."""
-    columns = ["code", "bytes", "recall@10", "95% interval", "asked"]
+    columns = ["code", "bytes", "recall@10", "95% interval", "target"]
     return table("Recall@10 of unseen sentences", columns, rows, note)
 
 
@@ -195,14 +195,14 @@ def logits(options):
         rows.append(
             [name, head.code_nbytes / len(weights), spread(times[:, i]), ratio(times[:, i], times[:, 0]), target]
         )
-    columns = ["head", "bytes per class", "ms per batch", "times float32", "asked"]
+    columns = ["head", "bytes per class", "ms per batch", "times float32", "target"]
     return table(f"All logits of a head, {len(weights):,} x 1,024, batch of 64, one thread", columns, rows)
 
 
 def device():
     cases = ["10^7 codes of 512 B, one query (ms)", "10^7 codes of 512 B, 1,024 queries (ms)", "trellis encoding (us)"]
     rows = [[case, None, asked] for case, asked in zip(cases, ("at most 2", "at most 400", "at most 0.2"), strict=True)]
-    return table("H200", ["case", "measured", "asked"], rows, f"{ELSEWHERE} gpu.py measures it.")
+    return table("H200", ["case", "measured", "target"], rows, f"An H200 {ELSEWHERE} Run gpu.py there.")
 
 
 def main():
