@@ -216,7 +216,7 @@ class ProjectedRecipe(Recipe):
 
     @abstractmethod
     def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
-        """Return codes of weight vectors without factors, and their scales: |w|**2 / <w, v> with v the vectors below.
+        """Return codes of weight vectors without factors, and their scales: ``|w|**2 / <w, v>``, v as below.
 
         The scale of a zero vector is zero.
         """

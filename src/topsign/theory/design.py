@@ -163,6 +163,8 @@ def plan(
     TargetError
         If the target cannot be met. It is a ValueError, and its message gives the best detection rate possible.
 
+    Examples
+    --------
     >>> target = {"correlation": 0.1, "detection": 0.9, "false_alarm": 1e-3, "n_features": 8192}
     >>> p = plan(**target)
     >>> p.scoring, p.n_pool
