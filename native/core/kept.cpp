@@ -24,33 +24,46 @@ void pack_code(const Layout& layout, const int32_t* locations, const uint8_t* si
     if (n_pending > 0) *lows = uint8_t(pending);
 }
 
-// Loads up to eight bytes starting at `offset`; zeros past the end.
-uint64_t load_word(const uint8_t* bytes, int64_t offset, int64_t size) {
-    uint64_t word = 0;
-    if (offset + 8 <= size) {
-        std::memcpy(&word, bytes + offset, 8);
-    } else if (offset < size) {
-        std::memcpy(&word, bytes + offset, size - offset);
-    }
+uint64_t load_word(const uint8_t* bytes) {
+    uint64_t word;
+    std::memcpy(&word, bytes, sizeof word);
     return word;
 }
 
 void unpack_below(const Layout& layout, const uint8_t* code, int64_t last_location, uint32_t* kept) {
-    const int64_t low_bytes = layout.low_bytes(), high_bytes = ceil_div(layout.high_size(), 8);
     const int64_t n_bits = layout.n_bits, low_bits = layout.low_bits, step = layout.bitmap() ? 0 : 1;
-    const uint8_t* lows = code + layout.sign_bytes();
-    const uint8_t* highs = lows + low_bytes;
+    const int64_t high_size = layout.high_size();
+    const uint8_t* const lows = code + layout.sign_bytes();
+    const uint8_t* const highs = lows + layout.low_bytes();
     const uint64_t low_mask = (uint64_t(1) << low_bits) - 1;
     int64_t i = 0;
-    for (int64_t at = 0; at < high_bytes; at += 8)
-        for (uint64_t word = load_word(highs, at, high_bytes); word && i < n_bits; word &= word - 1, ++i) {
-            const int64_t high = at * 8 + count_trailing_zeros(word) - i * step, low_at = i * low_bits;
-            const uint64_t low = load_word(lows, low_at >> 3, low_bytes) >> (low_at & 7) & low_mask;
+    for (int64_t at = 0; at < high_size && i < n_bits; at += 64) {
+        uint64_t word = load_word(highs + at / 8);
+        const int64_t left = ceil_div(high_size - at, 8) * 8;  // bits of this part of the code
+        if (left < 64) word &= (uint64_t(1) << left) - 1;
+        for (; word && i < n_bits; word &= word - 1, ++i) {
+            const int64_t high = at + count_trailing_zeros(word) - i * step, low_at = i * low_bits;
+            const uint64_t low = load_word(lows + (low_at >> 3)) >> (low_at & 7) & low_mask;
             const int64_t location = std::min<int64_t>(high << low_bits | int64_t(low), last_location);
             kept[i] = uint32_t(location) | (get_bit(code, i) ? 0 : kNegative);
         }
+    }
     std::fill(kept + i, kept + n_bits, 0);
 }
+
+// A code with the bytes after it that unpacking reads.
+class PaddedCode {
+   public:
+    explicit PaddedCode(int64_t n_bytes) : n_bytes_(n_bytes), bytes_(n_bytes + kCodePadding) {}
+    const uint8_t* operator()(const uint8_t* code) {
+        std::memcpy(bytes_.data(), code, size_t(n_bytes_));
+        return bytes_.data();
+    }
+
+   private:
+    const int64_t n_bytes_;
+    std::vector<uint8_t> bytes_;
+};
 
 // Whether the bits from n to the end of their byte are zero.
 bool padded_with_zeros(const uint8_t* bits, int64_t n) { return n % 8 == 0 || bits[n / 8] >> (n % 8) == 0; }
@@ -89,9 +102,10 @@ void unpack_codes(int n_threads, const Layout& layout, const uint8_t* codes, int
     const int64_t n_bits = layout.n_bits;
     parallel_for(n_threads, n_codes, 3 * double(n_bits), [&](int64_t begin, int64_t end) {
         std::vector<uint32_t> kept(n_bits);
+        PaddedCode padded(layout.code_bytes());
         std::memset(out.signs + begin * layout.sign_bytes(), 0, (end - begin) * layout.sign_bytes());
         for (int64_t i = begin; i < end; ++i) {
-            unpack_code(layout, codes + i * layout.code_bytes(), kept.data());
+            unpack_code(layout, padded(codes + i * layout.code_bytes()), kept.data());
             for (int64_t j = 0; j < n_bits; ++j) {
                 out.locations[i * n_bits + j] = int32_t(kept[j] & ~kNegative);
                 if (!(kept[j] & kNegative)) set_bit(out.signs + i * layout.sign_bytes(), j);

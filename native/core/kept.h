@@ -21,7 +21,9 @@ struct Layout : ts_layout {
 // A kept location and its sign in one word: the top bit is set for a negative sign.
 constexpr uint32_t kNegative = 0x80000000u;
 
-// Reads one code into n_bits kept locations. Safe on arbitrary bytes: locations always lie in the pool.
+// Reads one code into n_bits kept locations. Safe on arbitrary bytes: locations always lie in the pool. kCodePadding
+// bytes after the code must be readable.
+constexpr int64_t kCodePadding = 8;
 void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept);
 
 void pack_codes(int n_threads, const Layout& layout, int64_t n_codes, const ts_contents& contents, uint8_t* out);

@@ -34,7 +34,7 @@ struct SignLevels {
 };
 constexpr SignLevels kSigns;
 
-// Decodes rows of bytes. Arbitrary bytes are safe.
+// Decodes rows of bytes, with kCodePadding readable bytes after each. Arbitrary bytes are safe.
 class LevelDecoder {
    public:
     explicit LevelDecoder(const ts_scoring& scoring)
@@ -72,7 +72,11 @@ inline void decode_levels(int n_threads, const ts_scoring& scoring, const uint8_
                           int8_t* out) {
     parallel_for(n_threads, n_codes, double(scoring.width), [&](int64_t begin, int64_t end) {
         LevelDecoder decoder(scoring);
-        for (int64_t i = begin; i < end; ++i) decoder.decode(codes + i * scoring.code_bytes, out + i * scoring.width);
+        std::vector<uint8_t> code(scoring.code_bytes + kCodePadding);
+        for (int64_t i = begin; i < end; ++i) {
+            std::memcpy(code.data(), codes + i * scoring.code_bytes, size_t(scoring.code_bytes));
+            decoder.decode(code.data(), out + i * scoring.width);
+        }
     });
 }
 

@@ -323,13 +323,17 @@ class ProductScan {
                     for (int w = 0; w < kWindows; ++w) most[c] = std::max<int32_t>(most[c], std::abs(column[w]));
                 }
         }
+        const int64_t n_levels = scoring.kind == TS_KEPT ? scoring.layout.n_bits : scoring.width;  // that are not 0
         for (int64_t q = 0; q < queries.count; ++q) {
             TableScale scale;
             scale.step = 256;
+            std::vector<int32_t> errors(scoring.width), values(scoring.width);
             for (int64_t i = 0; i < scoring.width; ++i) {
-                scale.margin += std::abs(digits_.low(q)[i]) * most[i];
-                scale.largest += std::abs(queries.values[q * scoring.width + i]) * double(most[i]);
+                errors[i] = std::abs(digits_.low(q)[i]) * most[i];
+                values[i] = std::abs(queries.values[q * scoring.width + i]) * most[i];
             }
+            scale.margin = sum_largest(errors, n_levels);
+            scale.largest = sum_largest(values, n_levels);
             bounds_.emplace_back(queries, q, scale);
         }
     }
@@ -370,10 +374,10 @@ class ProductScan {
             for (int j = 0; j < N; ++j) {
                 const uint32_t places = test_.reaching(sums[j], scan_.bounds_[q + j], best[j].bound());
                 if (!places) continue;
-                const int64_t width = scan_.scoring_.width;
-                const int16_t* const values = scan_.queries_.values + (q + j) * width;
+                alignas(64) int32_t low[1][kBlock];
+                tile_.template sums<1>({scan_.digits_.low(q + j)}, {scan_.digits_.low_sum(q + j)}, low);
                 offer_places(scan_.scoring_, scan_.queries_, q + j, codes, one, places, test_, best[j],
-                             [&](int place) { return tile_.exact(values, width, place); });
+                             [&](int place) { return 256 * sums[j][place] + low[0][place]; });
             }
         }
 
@@ -383,6 +387,13 @@ class ProductScan {
     };
 
    private:
+    static double sum_largest(std::vector<int32_t>& values, int64_t n) {
+        std::nth_element(values.begin(), values.begin() + (n - 1), values.end(), std::greater<>());
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) sum += values[i];
+        return sum;
+    }
+
     const ts_scoring& scoring_;
     const ts_queries& queries_;
     const Digits digits_;
@@ -403,7 +414,8 @@ class KeptScan {
         explicit Worker(const KeptScan& scan)
             : scan_(scan),
               test_(scan.scoring_),
-              code_(plain_bytes(scan.scoring_)),
+              n_bytes_(plain_bytes(scan.scoring_)),
+              code_(n_bytes_ + kCodePadding),
               kept_(scan.scoring_.layout.n_bits) {}
 
         template <class Collector>
@@ -413,7 +425,7 @@ class KeptScan {
                 test_.enter(one->block);
                 for (uint32_t lanes = one->mask; lanes; lanes &= lanes - 1) {
                     const int lane = count_trailing_zeros(lanes);
-                    read_code(one->block, lane, int64_t(code_.size()), code_.data());
+                    read_code(one->block, lane, n_bytes_, code_.data());
                     unpack_code(scoring.layout, code_.data(), kept_.data());
                     for (int64_t q = begin; q < end; ++q) {
                         const float factor = test_.factor(split_place(lane));
@@ -438,6 +450,7 @@ class KeptScan {
 
         const KeptScan& scan_;
         BlockTest<Isa> test_;
+        const int64_t n_bytes_;
         std::vector<uint8_t> code_;
         std::vector<uint32_t> kept_;
     };

@@ -46,7 +46,7 @@ class ProductTile {
         : bytes_(plain_bytes(scoring)),
           n_groups_(ceil_div(scoring.width, 4)),
           decoder_(scoring),
-          code_(bytes_),
+          code_(bytes_ + kCodePadding),
           row_(4 * n_groups_),
           levels_(n_groups_ * 4 * kBlock) {}
 
@@ -75,14 +75,6 @@ class ProductTile {
         for (int q = 0; q < N; ++q)
             for (int r = 0; r < kRegisters; ++r)
                 store(out[q] + r * kWidth, sum[q][r] - splat<Ints>(Isa::kBias * totals[q]));
-    }
-
-    // Exact sum of a query with the code at a place.
-    int32_t exact(const int16_t* values, int64_t width, int place) const {
-        const int8_t* const levels = levels_.data() + 4 * place;
-        int32_t sum = 0;
-        for (int64_t i = 0; i < width; ++i) sum += values[i] * levels[(i >> 2) * 4 * kBlock + (i & 3)];
-        return sum;
     }
 
    private:
