@@ -11,7 +11,7 @@ from draw_idea import FAINT, GREY, MINUS, PLUS, line, text
 
 import topsign as ts
 
-N_BYTES, N_FEATURES, SLOT, LEFT, TOP = 4, 24, 46, 130, 40
+N_BYTES, N_FEATURES, SLOT, LEFT, TOP = 4, 24, 46, 175, 40
 
 
 def main(path):
