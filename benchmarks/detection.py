@@ -3,7 +3,8 @@
 References are normal vectors of 8,192 features; a match is its reference in noise of 0.15 in each feature of a unit
 reference (correlation 0.0735), an impostor is the match of another reference. d' is the distance between the mean
 scores of matches and impostors in standard deviations; its 95% interval is bootstrapped over blocks of 200 pairs.
-``theory`` is the value of topsign.theory.roc. Trellis codes have a random basis, so none of the codes is trained.
+``theory`` is the value of topsign.theory.roc, and for trellis codes that of their measured energy. Trellis codes have a
+random basis, so none of the codes is trained.
 """
 
 from statistics import NormalDist
@@ -61,9 +62,9 @@ def simulate(cases, n_pairs, n_recipes):
 
 
 def predicted(family, n_bytes, scoring):
-    """Return the d' of theory, None for trellis codes."""
+    """Return the d' of theory; that of trellis codes follows from the energy that they capture of white signals."""
     if family == "trellis":
-        return None
+        return float(CORRELATION * np.sqrt(N_FEATURES * ts.theory.trellis_energy(8 * n_bytes / N_FEATURES)))
     recipe = untrained(family, N_FEATURES, n_bytes)
     sizes = {"grouped": {"n_bytes": n_bytes}, "sign": {"n_bits": 8 * n_bytes}}
     shape = sizes.get(family) or {"n_bits": recipe.n_kept, "n_pool": recipe.n_pool}
