@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from small import N_FEATURES, make_index
 
 from topsign import kernels
-from topsign.kernels import library
+from topsign.kernels import native
 
 collect_ignore_glob = ["data/*"]  # scripts that wrote the data
 
@@ -40,7 +40,7 @@ def path(request):
 @pytest.fixture
 def small_grains():
     """Use threads for very little work, so that small cases run on several threads."""
-    core = library.load_library()
+    core = native.load_library()
     core.ts_set_grain(1.0)
     yield
     core.ts_set_grain(100e3)

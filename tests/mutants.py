@@ -420,7 +420,7 @@ def _make_tree(tree):
         if path.name not in {"src", "tests", "build", "dist"} and not path.name.startswith("."):
             (tree / path.name).symlink_to(path)
     compiled = subprocess.run(
-        [sys.executable, "-c", "from topsign.kernels.library import library_file; print(library_file())"],
+        [sys.executable, "-c", "from topsign.kernels.native import library_file; print(library_file())"],
         capture_output=True,
         text=True,
         check=True,

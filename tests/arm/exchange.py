@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import topsign as ts
-from topsign.kernels import CodeBlocks, CodeRange, Layout, Panels, Product, Ring, RoundedQueries, Scoring, library
+from topsign.kernels import CodeBlocks, CodeRange, Layout, Panels, Product, Ring, RoundedQueries, Scoring, native
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BYTES = [1, 2, 3, 24, 33, 150, 300]
@@ -144,7 +144,7 @@ def compare(folder):
     summary = json.loads((folder / "summary.json").read_text())
     wrong = []
     for path in ts.kernels.available():
-        library.load_library().ts_set_grain(1.0)
+        native.load_library().ts_set_grain(1.0)
         ours = hashes(path)
         wrong += [f"{path}: {name}" for name in ours if ours[name] != summary["kernels"][name]]
         for name, expected in summary["indexes"].items():

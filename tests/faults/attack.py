@@ -289,9 +289,9 @@ def main():
     parser.add_argument("--results", help="a JSON file for the counts")
     options = parser.parse_args()
     if options.core:
-        from topsign.kernels import library
+        from topsign.kernels import native
 
-        library.library_file = lambda: Path(options.core)
+        native.library_file = lambda: Path(options.core)
     start = time.monotonic()
     counts = attack(options.seconds, options.seed, files=not options.core, cases=options.cases)
     taken = time.monotonic() - start

@@ -194,9 +194,9 @@ def fuzz(core, cases, seed, large=False):
 
     import topsign as ts
     from topsign.families.adaptive import AdaptiveRecipe
-    from topsign.kernels import library
+    from topsign.kernels import native
 
-    library.library_file = lambda: Path(core)
+    native.library_file = lambda: Path(core)
     rng = np.random.default_rng(seed)
     counts = {}
     for _ in range(cases):

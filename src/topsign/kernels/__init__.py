@@ -16,13 +16,11 @@ from .arrays import (
     RoundedQueries,
     Scoring,
     VisitedCodes,
-    fractions,
     pack_log_factors,
     unpack_factors,
 )
 from .choice import active, available, info, n_threads, use
 from .native import Kernels
-from .structs import address
 
 __all__ = [
     "BLOCK",
@@ -42,9 +40,7 @@ __all__ = [
     "Scoring",
     "VisitedCodes",
     "active",
-    "address",
     "available",
-    "fractions",
     "info",
     "n_threads",
     "pack_log_factors",

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from .._checks import check_choice, check_count
-from .library import all_native_paths, native_paths
-from .native import Kernels
+from .native import Kernels, all_native_paths, native_paths
 
 CHOICES = ("avx512", "avx2", "neon", "portable")
 

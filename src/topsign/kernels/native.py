@@ -1,10 +1,12 @@
-"""C++ kernels, called through ctypes, which releases the global interpreter lock."""
+"""C++ kernels behind the C interface ``native/topsign.h``, called through ctypes without the interpreter lock."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import numpy as np
 from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .arrays import (
     FACTOR_BYTES,
+    FACTORS,
+    KINDS,
     CodeBlocks,
     CodeRange,
     Int8,
@@ -24,31 +28,237 @@ from .arrays import (
     RoundedQueries,
     Scoring,
     VisitedCodes,
+    fractions,
 )
-from .library import load_library, native_paths
-from .structs import (
-    CBest,
-    CBytes,
-    CContents,
-    CFound,
-    CRegionChoice,
-    CRegionRule,
-    CRegions,
-    CRotation,
-    CRun,
-    CSelection,
-    CSets,
-    address,
-    c_code_ranges,
-    c_codes,
-    c_layout,
-    c_products,
-    c_queries,
-    c_ring,
-    c_rows,
-    c_scoring,
-    c_visits,
-)
+
+INTERFACE = 15
+"""Must equal ts_interface() of the library, so that a stale build is refused."""
+
+
+def c_fields(names: str, **types: Any) -> list[tuple[str, Any]]:
+    """Return the fields of a structure: pointers if names begin with *, 64-bit integers, or those of other types."""
+    return [(one.lstrip("*"), types.get(one, c_void_p if one[0] == "*" else c_int64)) for one in names.split()]
+
+
+class CRun(ctypes.Structure):
+    _fields_ = c_fields("path n_threads", path=c_int32, n_threads=c_int32)
+
+
+class CRows(ctypes.Structure):
+    _fields_ = c_fields("*values count width")
+
+
+class CLayout(ctypes.Structure):
+    _fields_ = c_fields("n_bits n_pool low_bits")
+
+
+class CCodes(ctypes.Structure):
+    _fields_ = c_fields("*planes count *alive *ids first_row")
+
+
+class CCodeRanges(ctypes.Structure):
+    _fields_ = c_fields("ranges count", ranges=POINTER(CCodes))
+
+
+class CRing(ctypes.Structure):
+    _fields_ = c_fields(
+        "n_steps n_coded *first *books *levels *columns *weights *scales *squares constant", constant=c_double
+    )
+
+
+class CScoring(ctypes.Structure):
+    _fields_ = c_fields(
+        "kind factor code_bytes width ring layout *fractions",
+        kind=c_int32,
+        factor=c_int32,
+        ring=POINTER(CRing),
+        layout=CLayout,
+    )
+
+
+class CQueries(ctypes.Structure):
+    _fields_ = c_fields("*values *scales *constants count")
+
+
+class CBest(ctypes.Structure):
+    _fields_ = c_fields("k *rows *values")
+
+
+class CFound(ctypes.Structure):
+    _fields_ = c_fields("*bounds capacity *rows *values *counts")
+
+
+class CRotation(ctypes.Structure):
+    _fields_ = c_fields("signals *signs n_rounds transpose *out", signals=CRows, transpose=c_int32)
+
+
+class CProduct(ctypes.Structure):
+    _fields_ = c_fields("*panels n_columns *minus *rows count *out")
+
+
+class CSelection(ctypes.Structure):
+    _fields_ = c_fields("projected n_bits *locations *signs *totals", projected=CRows)
+
+
+class CContents(ctypes.Structure):
+    _fields_ = c_fields("*locations *signs")
+
+
+class CSets(ctypes.Structure):
+    _fields_ = c_fields("n_sets n_bits n_pool capacity")
+
+
+class CRegionSegment(ctypes.Structure):
+    _fields_ = c_fields("codes *positions *starts", codes=CCodes)
+
+
+class CVisits(ctypes.Structure):
+    _fields_ = c_fields("segments n_segments *starts *regions", segments=POINTER(CRegionSegment))
+
+
+class CRegions(ctypes.Structure):
+    _fields_ = c_fields("*means *scales *half_norms *counts n_regions width")
+
+
+class CRegionRule(ctypes.Structure):
+    _fields_ = c_fields("*edges *n_regions *n_entries n_strata least", least=c_double)
+
+
+class CRegionChoice(ctypes.Structure):
+    _fields_ = c_fields("*best *starts *regions capacity")
+
+
+class CBytes(ctypes.Structure):
+    _fields_ = c_fields("*queries *rows n_queries n_rows width")
+
+
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "ts_rotate": (POINTER(CRotation),),
+    "ts_multiply": (POINTER(CRows), c_void_p, POINTER(CProduct), c_int64),
+    "ts_square_norms": (POINTER(CRows), c_void_p),
+    "ts_magnitude_sums": (POINTER(CRows), c_void_p),
+    "ts_inner_products": (POINTER(CRows), c_void_p, c_void_p),
+    "ts_select": (POINTER(CSelection),),
+    "ts_pack_bits": (POINTER(CRows), c_void_p),
+    "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), c_void_p),
+    "ts_unpack_codes": (POINTER(CLayout), c_void_p, c_int64, POINTER(CContents)),
+    "ts_valid_codes": (POINTER(CLayout), c_void_p, c_int64, c_void_p),
+    "ts_encode_groups": (POINTER(CRows), c_void_p, c_void_p),
+    "ts_ring_encode": (POINTER(CRing), POINTER(CRows), c_void_p),
+    "ts_ring_norms": (POINTER(CRing), c_void_p, c_int64, c_int64, c_void_p),
+    "ts_decode": (POINTER(CScoring), c_void_p, c_int64, c_void_p),
+    "ts_round": (POINTER(CRows), c_int64, c_void_p, c_void_p),
+    "ts_scores": (POINTER(CScoring), POINTER(CCodes), POINTER(CQueries), c_void_p),
+    "ts_rank": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CBest)),
+    "ts_within": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CFound)),
+    "ts_visit": (POINTER(CScoring), POINTER(CVisits), POINTER(CQueries), POINTER(CBest)),
+    "ts_encode_sets": (POINTER(CSets), c_void_p, c_void_p, c_void_p),
+    "ts_decode_sets": (POINTER(CSets), c_void_p, c_void_p),
+    "ts_byte_products": (POINTER(CBytes), c_void_p),
+    "ts_choose_regions": (POINTER(CRegions), POINTER(CRegionRule), POINTER(CRows), POINTER(CRegionChoice)),
+}
+
+
+def c_rows(rows: Float32) -> CRows:
+    return CRows(address(rows), *rows.shape)
+
+
+def c_layout(layout: Layout) -> CLayout:
+    return CLayout(layout.n_bits, layout.n_pool, layout.low_bits)
+
+
+def c_products(products: Sequence[Product], outputs: Sequence[Float32]) -> Any:
+    made = (CProduct * len(products))()
+    for place, one, out in zip(made, products, outputs, strict=True):
+        place.panels, place.n_columns = address(one.panels.values), one.panels.n_columns
+        place.minus, place.rows, place.count, place.out = address(one.minus), address(one.rows), len(out), address(out)
+    return made
+
+
+def c_ring(ring: Ring) -> CRing:
+    arrays: list[Array] = [ring.first, ring.starts, ring.levels, ring.columns, ring.weights, ring.scales, ring.squares]
+    return CRing(ring.n_steps, ring.n_coded, *map(address, arrays), ring.constant)
+
+
+def c_scoring(scoring: Scoring) -> CScoring:
+    """Return the structure, which is kept with the scoring."""
+    made = scoring.__dict__.get("structure")
+    if made is None:
+        layout = CLayout() if scoring.layout is None else c_layout(scoring.layout)
+        ring = None if scoring.ring is None else ctypes.pointer(c_ring(scoring.ring))
+        numbers = KINDS.index(scoring.kind), FACTORS.index(scoring.factor)
+        made = CScoring(*numbers, scoring.code_bytes, scoring.width, ring, layout, address(fractions()))
+        scoring.__dict__["structure"] = made  # complete, because other threads may search at the same time
+    return made
+
+
+def c_queries(queries: RoundedQueries) -> CQueries:
+    return CQueries(address(queries.values), address(queries.scales), address(queries.constants), len(queries))
+
+
+def c_codes(one: CodeRange) -> CCodes:
+    return CCodes(address(one.codes.planes), len(one.codes), address(one.alive), address(one.ids), one.first_row)
+
+
+def c_code_ranges(ranges: Sequence[CodeRange]) -> CCodeRanges:
+    made = (CCodes * len(ranges))(*map(c_codes, ranges))
+    return CCodeRanges(made, len(made))
+
+
+def c_visits(visits: VisitedCodes) -> CVisits:
+    arrays, held = visits.segments.arrays, visits.segments.held
+    made = held.get("segments")
+    if made is None:
+        parts = [CRegionSegment(c_codes(one.range), address(one.positions), address(one.starts)) for one in arrays]
+        made = held["segments"] = (CRegionSegment * len(arrays))(*parts)  # complete when others can see it
+    return CVisits(made, len(made), address(visits.starts), address(visits.regions))
+
+
+def address(array: Array | None) -> int | None:
+    """Return where an array begins in memory."""
+    return None if array is None else array.__array_interface__["data"][0]  # in half the time of ctypes.data
+
+
+def library_file() -> Path:
+    """Return the compiled library in the folder of this module; raise OSError if there is none."""
+    from . import __path__ as folders  # an editable installation has the library in a folder of its own
+
+    for folder in folders:
+        for file in sorted(Path(folder).glob("topsign_core.*")):
+            if file.suffix in {".so", ".dll", ".dylib"}:
+                return file
+    raise OSError("there is no compiled library in topsign/kernels")
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """Load the compiled library; raise OSError with the reason if this fails."""
+    file = library_file()
+    library = ctypes.CDLL(str(file))
+    if library.ts_interface() != INTERFACE:
+        raise OSError(f"{file} was built from other sources")
+    library.ts_path_name.argtypes, library.ts_path_name.restype = (c_int32,), c_char_p
+    library.ts_path_runs_here.argtypes, library.ts_path_runs_here.restype = (c_int32,), c_int32
+    library.ts_set_grain.argtypes, library.ts_set_grain.restype = (c_double,), None
+    for name, types in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = (POINTER(CRun), *types), c_int32
+    return library
+
+
+def all_native_paths() -> dict[str, int]:
+    """Return the numbers of the paths in the library by name, from the slowest to the fastest."""
+    library = load_library()
+    paths: dict[str, int] = {}
+    while (name := library.ts_path_name(len(paths))) is not None:
+        paths[name.decode()] = len(paths)
+    return paths
+
+
+def native_paths() -> dict[str, int]:
+    """Return those of them that this processor can run."""
+    library = load_library()
+    return {name: number for name, number in all_native_paths().items() if library.ts_path_runs_here(number)}
 
 
 class Kernels:
