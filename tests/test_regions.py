@@ -11,7 +11,7 @@ import reference
 import topsign as ts
 from topsign import kernels
 from topsign.errors import StorageError
-from topsign.families import Comparison, Visits, unit_queries
+from topsign.families import Comparison, unit_queries
 from topsign.families.comparison import CodeComparison
 from topsign.families.decoded import DecodedComparison
 from topsign.kernels import RegionRule
@@ -74,7 +74,7 @@ def visits_of(index, n_queries, seed=0):
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
-    return Visits(regions.order.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
+    return kernels.VisitedCodes(regions.order.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
 
 
 @pytest.mark.parametrize("path", kernels.available())

@@ -46,7 +46,6 @@ MODULES = (
 # Names that packages of the library share with each other; they are not part of the public API.
 SHARED = {
     "families": {
-        "CodeColumns",
         "CodeComparison",
         "Gather",
         "Logits",
@@ -54,11 +53,7 @@ SHARED = {
         "Null",
         "PairComparison",
         "Pairing",
-        "Range",
-        "RegionRange",
-        "RegionRanges",
         "SCORINGS",
-        "Visits",
         "WeightCoding",
         "unit_queries",
     },
@@ -79,7 +74,6 @@ SHARED = {
         "RoundedQueries",
         "Scoring",
         "VisitedCodes",
-        "address",
         "pack_log_factors",
         "unpack_factors",
     },

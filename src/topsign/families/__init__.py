@@ -7,17 +7,12 @@ from ..errors import StorageError
 from .adaptive import AdaptiveRecipe
 from .base import METRICS, SCORINGS, Recipe
 from .comparison import (
-    CodeColumns,
     CodeComparison,
     Comparison,
     Gather,
     Null,
     PairComparison,
     Pairing,
-    Range,
-    RegionRange,
-    RegionRanges,
-    Visits,
 )
 from .decoded import unit_queries
 from .grouped import GroupedRecipe
@@ -31,7 +26,6 @@ __all__ = [
     "SCORINGS",
     "AdaptiveCodes",
     "AdaptiveRecipe",
-    "CodeColumns",
     "CodeComparison",
     "Comparison",
     "Gather",
@@ -41,15 +35,11 @@ __all__ = [
     "Null",
     "PairComparison",
     "Pairing",
-    "Range",
     "Recipe",
-    "RegionRange",
-    "RegionRanges",
     "SignCodes",
     "SignRecipe",
     "TrellisCodes",
     "TrellisRecipe",
-    "Visits",
     "WeightCoding",
     "read_codes",
     "unit_queries",

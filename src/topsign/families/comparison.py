@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
-from .._lazy import lazy
-from ..kernels import (
-    CodeBlocks,
-    CodeRange,
-    RegionArrays,
-    RegionCodes,
-    RoundedQueries,
-    Scoring,
-    VisitedCodes,
-)
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+from ..kernels import CodeBlocks, CodeRange, RoundedQueries, Scoring, VisitedCodes
 
 Int8 = npt.NDArray[np.int8]
 
@@ -33,7 +24,6 @@ Scored = Iterable[tuple[Int64, Int64, Array]]
 
 COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
 
-
 COSTS = {
     "signs": (0.3, 0.02, 0.015, 0.6),
     "groups": (0.3, 0.02, 0.015, 0.6),
@@ -44,91 +34,6 @@ COSTS = {
 entry that a query visits, per byte. Measured on AVX-512 with other work beside it, so that only ratios count."""
 
 VISITING = 20.0  # nanoseconds of an entry that a query visits
-
-
-class CodeColumns(Protocol):
-    """Immutable columns of a segment, in ascending order of id."""
-
-    @property
-    def ids(self) -> Int64: ...
-    @property
-    def codes(self) -> CodeBlocks: ...
-    @property
-    def derived(self) -> dict[str, Any]:
-        """Values computed from the columns, kept as long as they are."""
-
-    def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Range:
-    """Entries of one segment that are searched together with those of other ranges."""
-
-    columns: CodeColumns
-    first_row: int = 0  # row of the segment's first entry in the snapshot
-    alive: Bytes | None = None  # packed bitmap of the entries that take part; None: all
-
-    def blocks(self, n_rows: int) -> list[Int64]:
-        """Return positions of the entries that take part, in blocks of ``n_rows``."""
-        count = len(self.columns)
-        if self.alive is None:
-            living = np.arange(count)
-        else:
-            living = np.flatnonzero(np.unpackbits(self.alive, count=count, bitorder="little"))
-        return [living[start : start + n_rows] for start in range(0, len(living), n_rows)]
-
-
-@dataclass(frozen=True, eq=False)
-class RegionRange(Range):
-    """Entries of one segment in the order of their regions."""
-
-    positions: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
-    starts: Int32 = field(default_factory=lambda: np.zeros(1, np.int32))  # region r: positions[starts[r]:starts[r + 1]]
-
-    def within(self, regions: Int32) -> Range:
-        """Return the entries of these regions."""
-        parts = [self.positions[self.starts[one] : self.starts[one + 1]] for one in regions]
-        kept = np.zeros(len(self.columns), bool)
-        kept[np.concatenate([np.empty(0, np.int32), *parts])] = True
-        if self.alive is not None:
-            kept &= np.unpackbits(self.alive, count=len(kept), bitorder="little").view(bool)
-        return Range(self.columns, self.first_row, np.packbits(kept, bitorder="little"))
-
-
-@dataclass(frozen=True, eq=False)
-class RegionRanges:
-    """Segments of a snapshot in the order of regions."""
-
-    ranges: list[RegionRange]
-
-    @lazy
-    def arrays(self) -> RegionArrays:
-        """Segments in the form that kernels take."""
-        return RegionArrays(
-            [
-                RegionCodes(codes, one.positions, one.starts)
-                for one, codes in zip(self.ranges, code_ranges(self.ranges), strict=True)
-            ]
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Visits:
-    """Segments, and the regions that each query visits."""
-
-    segments: RegionRanges
-    starts: Int64  # (n_queries + 1,)
-    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
-
-    def of_query(self, query: int) -> list[Range]:
-        """Return the entries that a query visits."""
-        regions = self.regions[self.starts[query] : self.starts[query + 1]]
-        return [one.within(regions) for one in self.segments.ranges]
-
-    @property
-    def codes(self) -> VisitedCodes:
-        """Visits in the form that kernels take."""
-        return VisitedCodes(self.segments.arrays, self.starts, self.regions)
 
 
 class Null(Protocol):
@@ -167,10 +72,10 @@ class Comparison(ABC):
         return len(self.norms)
 
     @abstractmethod
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
 
-    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return rows and values like :meth:`rank`, among the entries that each query visits."""
         found = [self.rank(visits.of_query(query), k, n_threads=n_threads) for query in range(len(self))]
         rows = [rows[query] for query, (rows, _) in enumerate(found)]
@@ -186,7 +91,7 @@ class Comparison(ABC):
         return 20 * n_queries
 
     @abstractmethod
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         """Return starts, rows and values of every entry that reaches the bound of its query."""
 
     @abstractmethod
@@ -270,8 +175,8 @@ class PairComparison(Protocol):
     """Codes of some entries, ready to be compared with those of others: the searching half of a Comparison."""
 
     def __len__(self) -> int: ...
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]: ...
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]: ...
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]: ...
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,16 +189,16 @@ class CodeSearch:
     def __len__(self) -> int:
         return len(self.rounded)
 
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        return kernels.active().rank(self.scorer, code_ranges(ranges), self.rounded, k, n_threads=n_threads)
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return kernels.active().rank(self.scorer, ranges, self.rounded, k, n_threads=n_threads)
 
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         needed = bounds.astype(np.float32)
-        return kernels.active().within(self.scorer, code_ranges(ranges), self.rounded, needed, n_threads=n_threads)
+        return kernels.active().within(self.scorer, ranges, self.rounded, needed, n_threads=n_threads)
 
-    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return rows and values of the k best entries that each query visits."""
-        return kernels.active().visit(self.scorer, visits.codes, self.rounded, k, n_threads=n_threads)
+        return kernels.active().visit(self.scorer, visits, self.rounded, k, n_threads=n_threads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,24 +346,21 @@ class CosineComparison(CodeComparison):
     Values are those of inner products, divided by the norms of the signals.
     """
 
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return rank_blocks(self._cosines(ranges, n_threads), len(self), k)
 
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._cosines(ranges, n_threads), bounds)
 
-    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return Comparison.visit(self, visits, k, n_threads=n_threads)
 
-    def _cosines(self, ranges: Sequence[Range], n_threads: int) -> Scored:
+    def _cosines(self, ranges: Sequence[CodeRange], n_threads: int) -> Scored:
         n_rows = max(1, COMPARED_BYTES // (4 * max(1, len(self))))
-        for one in ranges:
-            for positions in one.blocks(n_rows):
-                rows = one.columns.codes.rows(positions)
-                values = kernels.active().scores(self.scorer, CodeBlocks.of(rows), self.rounded, n_threads=n_threads)
-                norms = self.recipe.norms(rows)
-                values = np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
-                yield one.columns.ids[positions], one.first_row + positions, values
+        for ids, rows, codes in code_blocks(ranges, n_rows):
+            values = kernels.active().scores(self.scorer, CodeBlocks.of(codes), self.rounded, n_threads=n_threads)
+            norms = self.recipe.norms(codes)
+            yield ids, rows, np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
 
 
 def signs_of(projected: Float32) -> Int8:
@@ -508,9 +410,16 @@ def grouped(queries: Int64, rows: Int64, values: Array, n_queries: int) -> tuple
     return starts, rows[order], values[order]
 
 
-def code_ranges(ranges: Sequence[Range]) -> list[CodeRange]:
-    """Return ranges in the form that kernels take."""
-    return [CodeRange(one.columns.codes, one.first_row, one.alive, one.columns.ids) for one in ranges]
+def code_blocks(ranges: Sequence[CodeRange], n_rows: int) -> Iterator[tuple[Int64, Int64, Bytes]]:
+    """Yield ids, rows and codes of the entries that take part, in blocks of ``n_rows``."""
+    for one in ranges:
+        living = np.arange(len(one.codes))
+        if one.alive is not None:
+            living = np.flatnonzero(np.unpackbits(one.alive, count=len(living), bitorder="little"))
+        for start in range(0, len(living), n_rows):
+            positions = living[start : start + n_rows]
+            rows = one.first_row + positions
+            yield rows if one.ids is None else one.ids[positions], rows, one.codes.rows(positions)
 
 
 def _lowered(thresholds: Float64) -> Float32:

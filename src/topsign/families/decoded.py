@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Float64, Int64
+from ..kernels import CodeRange, VisitedCodes
 from ..projections.blocks import float_blocks
 from .base import Recipe, unit
-from .comparison import Comparison, Gather, PairComparison, Pairing, Range, Scored, Visits, rank_blocks, within_blocks
+from .comparison import Comparison, Gather, PairComparison, Pairing, Scored, code_blocks, rank_blocks, within_blocks
 
 BLOCK_BYTES = 2**22  # reference vectors computed at a time
 DECODING, COMPARING = 1000.0, 100.0  # approximate nanoseconds to decode an entry and to compare it with a query
@@ -29,13 +30,13 @@ class DecodedComparison(Comparison):
     def metric(self) -> str:  # type: ignore[override]
         return self.recipe.metric
 
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return rank_blocks(self._scores(ranges), len(self), k)
 
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._scores(ranges), bounds)
 
-    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
         for query in range(len(self)):
             part = slice(query, query + 1)
@@ -49,12 +50,10 @@ class DecodedComparison(Comparison):
     def visit_cost(self, n_queries: float) -> float:
         return n_queries * (DECODING + COMPARING)  # regions are decoded again for each query
 
-    def _scores(self, ranges: Sequence[Range]) -> Scored:
+    def _scores(self, ranges: Sequence[CodeRange]) -> Scored:
         n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))
-        for one in ranges:
-            for positions in one.blocks(n_rows):
-                vectors = self._vectors(one.columns.codes.rows(positions))
-                yield one.columns.ids[positions], one.first_row + positions, products(self.units, vectors)
+        for ids, rows, codes in code_blocks(ranges, n_rows):
+            yield ids, rows, products(self.units, self._vectors(codes))
 
     def _vectors(self, codes: Bytes) -> Float32:
         return self.recipe.reference(codes)

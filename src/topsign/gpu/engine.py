@@ -12,11 +12,11 @@ from typing import TypeGuard
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
-from ..families import Comparison, Recipe, Visits
-from ..families.comparison import CodeColumns, CodeComparison, HammingComparison
-from ..kernels import BLOCK, Scoring
+from ..families import Comparison, Recipe
+from ..families.comparison import CodeComparison, HammingComparison
+from ..kernels import BLOCK, Scoring, VisitedCodes
 from ..search import ENGINE, Hits
-from ..store import Segment, Snapshot
+from ..store import Columns, Segment, Snapshot
 from .codes import CodeFormat, DeviceQueries, Part
 from .device import Array as DeviceArray
 from .device import Device
@@ -84,7 +84,9 @@ class GpuEngine:
             return ENGINE.within(comparison, snapshot, bounds, n_threads=n_threads)
         return Hits.merge(self._within(comparison, snapshot, bounds.astype(np.float32)))
 
-    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+    def visit(
+        self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int, *, n_threads: int
+    ) -> Hits:
         """Return the k best entries of the regions that each query visits; the CPU visits them faster than a device."""
         return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
 
@@ -144,7 +146,7 @@ class GpuEngine:
 class Chunk:
     """Consecutive entries of a segment."""
 
-    columns: CodeColumns  # of the segment; immutable
+    columns: Columns  # of the segment; immutable
     positions: slice
     first_row: int = 0  # in the snapshot
     alive: Bytes | None = None  # packed bitmap; None: all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
@@ -128,7 +128,7 @@ class Ring:
 
     @lazy
     def starts(self) -> Int64:
-        """Where the book of each step begins."""
+        """Start of each step's book in the levels."""
         return np.ascontiguousarray(self.book_starts[self.book_of_step])
 
     @lazy
@@ -202,6 +202,15 @@ class RegionCodes:
     positions: Int32  # those of region r are positions[starts[r] : starts[r + 1]]
     starts: Int32  # (n_regions + 1,)
 
+    def within(self, regions: Int32) -> CodeRange:
+        """Return the codes of these regions."""
+        parts = [self.positions[self.starts[one] : self.starts[one + 1]] for one in regions]
+        kept = np.zeros(len(self.range.codes), bool)
+        kept[np.concatenate([np.empty(0, np.int32), *parts])] = True
+        if self.range.alive is not None:
+            kept &= np.unpackbits(self.range.alive, count=len(kept), bitorder="little").view(bool)
+        return replace(self.range, alive=np.packbits(kept, bitorder="little"))
+
 
 @dataclass(frozen=True, eq=False)
 class RegionArrays:
@@ -218,6 +227,11 @@ class VisitedCodes:
     segments: RegionArrays
     starts: Int64  # (n_queries + 1,)
     regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
+
+    def of_query(self, query: int) -> list[CodeRange]:
+        """Return the codes that a query visits."""
+        regions = self.regions[self.starts[query] : self.starts[query + 1]]
+        return [one.within(regions) for one in self.segments.arrays]
 
 
 @dataclass(frozen=True, eq=False)

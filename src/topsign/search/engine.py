@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from .._arrays import Array, Int64
-from ..families import Comparison, PairComparison, Range, Visits
+from ..families import Comparison, PairComparison
+from ..kernels import CodeRange, VisitedCodes
 from ..store import Snapshot
 from .hits import Hits
 
@@ -21,7 +22,9 @@ class Engine(Protocol):
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         """Return every entry that reaches the bound of its query."""
 
-    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+    def visit(
+        self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int, *, n_threads: int
+    ) -> Hits:
         """Return the k best entries of the regions that each query visits, or all if there are fewer."""
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
@@ -40,7 +43,9 @@ class KernelEngine:
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         return within_ranges(comparison, snapshot, living_ranges(snapshot), bounds, n_threads)
 
-    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+    def visit(
+        self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int, *, n_threads: int
+    ) -> Hits:
         return Hits.listed(snapshot, *comparison.visit(visits, k, n_threads=n_threads))
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
@@ -53,7 +58,7 @@ class KernelEngine:
 ENGINE = KernelEngine()
 
 
-def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[Range]:
+def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[CodeRange]:
     """Return the segments that have entries alive with ids from ``first_id`` on, and only those entries."""
     ranges = []
     for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
@@ -64,22 +69,25 @@ def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[Range]:
             living = segment.living
             living[: np.searchsorted(segment.ids, first_id)] = False
             alive = np.packbits(living, bitorder="little")
-        ranges.append(Range(segment.columns, int(first_row), alive))
+        ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids))
     return ranges
 
 
-def row_ranges(snapshot: Snapshot, rows: Int64) -> list[Range]:
+def row_ranges(snapshot: Snapshot, rows: Int64) -> list[CodeRange]:
     """Return the segments with only the entries in these rows."""
     ranges = []
     for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
         kept = np.zeros(len(segment), bool)
         kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
         if kept.any():
-            ranges.append(Range(segment.columns, int(first_row), np.packbits(kept, bitorder="little")))
+            alive = np.packbits(kept, bitorder="little")
+            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids))
     return ranges
 
 
-def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[Range], k: int, n_threads: int) -> Hits:
+def rank_ranges(
+    comparison: PairComparison, snapshot: Snapshot, ranges: list[CodeRange], k: int, n_threads: int
+) -> Hits:
     """Return the k best entries of the ranges for each query."""
     if not ranges or not k:
         return Hits.none()
@@ -87,7 +95,7 @@ def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[Ran
 
 
 def within_ranges(
-    comparison: PairComparison, snapshot: Snapshot, ranges: list[Range], bounds: Array, n_threads: int
+    comparison: PairComparison, snapshot: Snapshot, ranges: list[CodeRange], bounds: Array, n_threads: int
 ) -> Hits:
     """Return every entry of the ranges that reaches the bound of its query."""
     if not ranges:

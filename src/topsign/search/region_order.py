@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._arrays import Array, Int32, Int64
-from ..families import RegionRange, RegionRanges
+from ..kernels import CodeRange, RegionArrays, RegionCodes
 from ..store import Columns, Segment, Snapshot
 
 
@@ -33,15 +33,15 @@ class RegionOrder:
             known = columns.derived["region_order"] = self, positions, starts
         return known[1], known[2]
 
-    def ranges(self, snapshot: Snapshot) -> RegionRanges | None:
+    def ranges(self, snapshot: Snapshot) -> RegionArrays | None:
         """Return all segments with live entries, sorted by region; None if a segment has no regions."""
         known = snapshot.derived.get("region_ranges")
         if known is None or known[0] != self:
             known = snapshot.derived["region_ranges"] = self, self._ranges(snapshot)
-        found: RegionRanges | None = known[1]
+        found: RegionArrays | None = known[1]
         return found
 
-    def _ranges(self, snapshot: Snapshot) -> RegionRanges | None:
+    def _ranges(self, snapshot: Snapshot) -> RegionArrays | None:
         found = []
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             if not segment.n_alive:
@@ -49,8 +49,9 @@ class RegionOrder:
             order = self.positions(segment.columns)
             if order is None:
                 return None
-            found.append(RegionRange(segment.columns, int(first_row), segment.alive, *order))
-        return RegionRanges(found)
+            codes = CodeRange(segment.codes, int(first_row), segment.alive, segment.ids)
+            found.append(RegionCodes(codes, *order))
+        return RegionArrays(found)
 
     def counts(self, snapshot: Snapshot) -> Int64 | None:
         """Return the number of live entries in each region; None if a segment has no regions."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Float64
-from ..families import Comparison, Gather, Null, Recipe, Visits
+from ..families import Comparison, Gather, Null, Recipe
 from ..store import Snapshot
 from .engine import ENGINE, Engine, row_ranges
 from .hits import Hits
@@ -45,9 +45,9 @@ class Scan:
         ranges = visits.order.ranges(snapshot)
         if ranges is None:
             raise ValueError("some entries have no region; call learn_regions() again")
-        if not ranges.ranges:
+        if not ranges.arrays:
             return self.measure(snapshot, Hits.none())
-        asked = Visits(ranges, visits.starts, visits.regions)
+        asked = kernels.VisitedCodes(ranges, visits.starts, visits.regions)
         return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, asked, k, n_threads=self.n_threads))
 
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Int64
 from .._lazy import lazy
-from ..families import CodeColumns
 from ..kernels import CodeBlocks
 from .extras import EXTRA_FILES
 from .texts import Metadata, TextIds
@@ -26,8 +25,18 @@ METADATA_BYTES = 2**28
 """Maximum bytes of metadata in a segment of several entries."""
 
 
-class Columns(CodeColumns, Protocol):
-    """Columns of entries sorted by id, so that ties by position are ties by id."""
+class Columns(Protocol):
+    """Immutable columns of entries sorted by id, so that ties by position are ties by id."""
+
+    @property
+    def ids(self) -> Int64: ...
+    @property
+    def codes(self) -> CodeBlocks: ...
+    @property
+    def derived(self) -> dict[str, Any]:
+        """Values computed from the columns, kept as long as they are."""
+
+    def __len__(self) -> int: ...
 
     @property
     def extra_names(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._arrays import Array, Bytes, Float64, Int64
-from ..comparison import Pairing, Range, grouped, rank_blocks
+from ...kernels import CodeRange
+from ..comparison import Pairing, code_blocks, grouped, rank_blocks
 from .recipe import TrellisRecipe
 
 UNIT = 2.0**23  # integer that represents a length of one
@@ -75,10 +76,10 @@ class ExactCosines:
     def __len__(self) -> int:
         return len(self.mine.rows)
 
-    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         return rank_blocks(self._nearest(ranges, k), len(self), k)
 
-    def _nearest(self, ranges: Sequence[Range], k: int) -> Iterator[tuple[Int64, Int64, Float64]]:
+    def _nearest(self, ranges: Sequence[CodeRange], k: int) -> Iterator[tuple[Int64, Int64, Float64]]:
         """Yield ids, rows and cosines of blocks; -inf instead of those that are not among the k largest."""
         for ids, rows, theirs in self._blocks(ranges):
             query, column = self.mine.near(theirs, -1.0, k)
@@ -86,7 +87,7 @@ class ExactCosines:
             values[query, column] = self.mine.cosines(theirs, query, column)
             yield ids, rows, values
 
-    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         least = float(bounds.min(initial=np.inf))
         queries, rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
         for _, some_rows, theirs in self._blocks(ranges):
@@ -98,13 +99,11 @@ class ExactCosines:
             values.append(cosines[kept])
         return grouped(np.concatenate(queries), np.concatenate(rows), np.concatenate(values), len(self))
 
-    def _blocks(self, ranges: Sequence[Range]) -> Iterator[tuple[Int64, Int64, Reconstructions]]:
+    def _blocks(self, ranges: Sequence[CodeRange]) -> Iterator[tuple[Int64, Int64, Reconstructions]]:
         """Yield ids, rows and reconstructions of the entries of all ranges."""
         n_rows = max(1, COMPARED_BYTES // max(1, self.mine.rows[:1].nbytes))
-        for one in ranges:
-            for positions in one.blocks(n_rows):
-                found = self.pairing.reconstruct(one.columns.codes.rows(positions))
-                yield one.columns.ids[positions], one.first_row + positions, found
+        for ids, rows, codes in code_blocks(ranges, n_rows):
+            yield ids, rows, self.pairing.reconstruct(codes)
 
 
 class Reconstructions:
