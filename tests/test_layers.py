@@ -47,8 +47,8 @@ INNER_LAYERS = {
         {"decoded", "sign_codes"},
         {"weight_coding"},
         {"projected"},
-        {"signs_recipe", "trellis"},
-        {"adaptive", "grouped", "sign"},
+        {"signs", "trellis"},
+        {"adaptive"},
         {"__init__"},
     ],
     "store": [

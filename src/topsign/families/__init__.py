@@ -15,9 +15,8 @@ from .comparison import (
     Pairing,
 )
 from .decoded import unit_queries
-from .grouped import GroupedRecipe
-from .sign import SignRecipe
 from .sign_codes import AdaptiveCodes, GroupedCodes, SignCodes
+from .signs import GroupedRecipe, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe
 from .weight_coding import Logits, WeightCoding
 

@@ -13,7 +13,7 @@ from .._arrays import Array, Bytes, Float32, Float64, Int32
 from .._checks import check_count, check_pool
 from ..kernels import Layout
 from .sign_codes import AdaptiveCodes
-from .signs_recipe import SignsRecipe
+from .signs import SignsRecipe
 from .weight_coding import CodedWeights, WeightCoding, size_steps
 
 MOST_OF_POOL = 4  # a code that keeps more than a quarter of its pool gains little from the choice
@@ -33,7 +33,7 @@ class AdaptiveRecipe(SignsRecipe):
     layout: Layout = field(kw_only=True)
 
     @classmethod
-    def make(  # type: ignore[override]
+    def make(
         cls, *, n_features: int, n_bits: int | str | None = "auto", n_pool: int | None = None, **options: Any
     ) -> Self:
         """Return a recipe from the parameters of a constructor.

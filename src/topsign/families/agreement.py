@@ -24,7 +24,7 @@ from ..theory.log_tails import log10_tail, log_binomial_cdf, probabilities
 from .comparison import CodeSearch, Pairing, counted
 
 if TYPE_CHECKING:
-    from .signs_recipe import SignsRecipe
+    from .signs import SignsRecipe
 
 
 @dataclass(frozen=True, eq=False)

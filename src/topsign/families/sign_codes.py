@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from .adaptive import AdaptiveRecipe
-    from .grouped import GroupedRecipe
-    from .signs_recipe import SignsRecipe
+    from .signs import GroupedRecipe, SignsRecipe
 
 
 class SignCodes(Codes):

@@ -14,7 +14,7 @@ from ..codes import Codes
 from ..encoding import Coder, encode
 from ..errors import GpuError
 from ..families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
-from ..families.signs_recipe import MIN_TOTAL, SignsRecipe
+from ..families.signs import MIN_TOTAL, SignsRecipe
 from ..kernels import Ring, pack_log_factors
 from ..projections import Hadamard
 from ..projections.blocks import Block
