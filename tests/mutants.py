@@ -82,7 +82,6 @@ TESTS = {
     "families/agreement": ["test_pairs"],
     "families/base": ["test_families", "test_decoded", "test_index", "test_trellis_index", "test_hostile_folders"],
     "families/comparison": ["test_decoded", "test_families", "test_boundaries", "test_index"],
-    "families/decoded": ["test_decoded", "test_families"],
     "families/null_distributions": ["test_boundaries", "test_law", "test_nulls", "test_index", "test_trellis_index"],
     "families/projected": ["test_bad_input", "test_families", "test_first", "test_index", "test_encoders"],
     "families/sign_codes": ["test_codes", "test_index", "test_families"],
@@ -95,7 +94,7 @@ TESTS = {
         "test_families",
     ],
     "families/trellis": ["test_boundaries", "test_trellis", "test_trellis_index", "test_rates"],
-    "families/trellis/pairs": ["test_trellis_pairs"],
+    "families/trellis_pairs": ["test_trellis_pairs"],
     "families/weight_coding": ["test_head", "test_heads", "test_trellis_heads"],
     "index/filters": ["test_filters"],
     "index/null_check": ["test_boundaries", "test_calibration", "test_index"],
@@ -118,7 +117,7 @@ TESTS = {
 CHOSEN = [
     ("families/comparison.py", "SLACK = 1e-5", "SLACK = 0.0"),
     ("families/comparison.py", "np.count_nonzero(levels < 0, axis=1)", "np.count_nonzero(levels <= 0, axis=1)"),
-    ("families/trellis/recipe.py", 'return "log" if self.metric == "inner_product" else "cosine"', 'return "cosine"'),
+    ("families/trellis.py", 'return "log" if self.metric == "inner_product" else "cosine"', 'return "cosine"'),
     ("families/agreement.py", "return np.maximum.accumulate(expected), rho", "return expected[::-1], rho"),
     ("search/hits.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
     (
@@ -145,7 +144,7 @@ EQUIVALENT = {
         "2",
     ): "decides only the size of blocks",
     (
-        "families/trellis/pairs.py",
+        "families/trellis_pairs.py",
         "products, n_rows = np.empty(len(rows)), max(1, COMPARED_BYTES // self.rows[:1].nbytes)",
         "1",
         "2",

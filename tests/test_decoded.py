@@ -7,8 +7,7 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
-from topsign.families.base import unit
-from topsign.families.decoded import DecodedComparison, DecodedPairing, unit_queries
+from topsign.families.comparison import DecodedComparison, DecodedPairing, unit, unit_queries
 from topsign.index import index_for
 from topsign.search import living_ranges
 

@@ -12,8 +12,7 @@ import topsign as ts
 from topsign import kernels
 from topsign.errors import StorageError
 from topsign.families import Comparison, unit_queries
-from topsign.families.comparison import CodeComparison
-from topsign.families.decoded import DecodedComparison
+from topsign.families.comparison import CodeComparison, DecodedComparison
 from topsign.kernels import RegionRule
 from topsign.search import Regions, automatic_regions, visiting
 from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.families.decoded import DecodedComparison, unit_queries
+from topsign.families.comparison import DecodedComparison, unit_queries
 from topsign.families.trellis import TrellisRecipe
 from topsign.search import Hits, rescoring
 from topsign.store import segments

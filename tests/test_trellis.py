@@ -15,8 +15,7 @@ from sklearn.base import clone
 import topsign as ts
 from topsign._rows import SparseRows
 from topsign.encoding import encode
-from topsign.families import Recipe, TrellisRecipe
-from topsign.families.trellis import learning
+from topsign.families import Recipe, TrellisRecipe, trellis
 from topsign.kernels import pack_log_factors, unpack_factors
 from topsign.projections import Hadamard, Principal
 from topsign.projections.learned import round_axes
@@ -60,7 +59,7 @@ def test_principal_axes_keep_more_of_uneven_signals(rng):
 
 def test_bytes_of_a_hadamard_basis_are_the_same_everywhere(path):
     """The format guarantees these digests on every machine and path; the codebooks are trained again on each."""
-    learning.white_book.cache_clear()
+    trellis.white_book.cache_clear()
     signals = np.random.Generator(np.random.Philox(5)).integers(-9, 10, (6, 96)).astype(np.float32)
     recipe = TrellisRecipe.learn(signals, n_bytes=8, basis="hadamard", center=False, random_state=3)
     assert hashlib.sha256(encode(recipe, signals).tobytes()).hexdigest()[:16] == "94cb5388d54dd849"
@@ -83,16 +82,16 @@ def test_steps_read_two_nibbles_and_reconstruct_their_coordinates(rng, path):
 
 def test_every_step_gets_about_the_same_bits():
     variances = np.geomspace(1, 1e-3, 60)
-    steps = learning.Steps.of(variances, 24)
+    steps = trellis.Steps.of(variances, 24)
     weighted = steps.variances * steps.emphases
     rates = np.log2(weighted / weighted.min())
     sums = [part.sum() for part in np.split(rates, steps.first[1:-1])]
     assert max(sums) - min(sums) < rates.max()
     assert max(sums) < 1.4 * np.mean(sums)
-    white = learning.Steps.of(np.ones(100), 24)
+    white = trellis.Steps.of(np.ones(100), 24)
     assert sorted(set(white.dims.tolist())) == [4, 5]
     assert white.book_of_step.max() == 1  # one book for each size
-    few = learning.Steps.of(np.ones(5), 24)
+    few = trellis.Steps.of(np.ones(5), 24)
     assert few.dims.tolist() == [1] * 5 + [0] * 19
 
 
@@ -103,9 +102,9 @@ def test_codebooks_fit_the_sample_better_than_noise(rng):
         (centers[rng.integers(0, 40, n)] + 0.3 * rng.standard_normal((n, 24))).astype(np.float32) for n in (4000, 400)
     )
     lost = []
-    for rounds in (0, learning.SIGNAL_ROUNDS):
+    for rounds in (0, trellis.SIGNAL_ROUNDS):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(learning, "SIGNAL_ROUNDS", rounds)
+            patch.setattr(trellis, "SIGNAL_ROUNDS", rounds)
             recipe = TrellisRecipe.learn(signals, n_bytes=6, random_state=1)
         decoded = recipe.decode(encode(recipe, others))
         lost.append(1 - (cosines(decoded.astype(float), others.astype(float)) ** 2).mean())
@@ -253,7 +252,7 @@ def test_principal_projections_are_those_of_plain_reflections(rng, n_features, n
 
 
 def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):
-    monkeypatch.setattr("topsign.families.trellis.learning.EXACT_FEATURES", 16)
+    monkeypatch.setattr("topsign.families.trellis.EXACT_FEATURES", 16)
     signals = steep(rng, 2000)
     some = TrellisRecipe.learn(signals, n_bytes=4, random_state=1)
     monkeypatch.undo()
@@ -274,7 +273,7 @@ def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, opti
     read, signals = [], steep(rng, 2400)
     signals[::3][5] = 0  # this row is not read
     signals[1::3] = np.nan
-    monkeypatch.setattr(learning, "SAMPLE", 800)
+    monkeypatch.setattr(trellis, "SAMPLE", 800)
     given = {"n_bytes": 5, "random_state": 1} | options
     expected = TrellisRecipe.learn(signals[::3], **given).to_json()
     assert TrellisRecipe.learn(signals.view(Watched), **given).to_json() == expected

@@ -11,7 +11,7 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign import kernels
-from topsign.families.trellis import learning
+from topsign.families import trellis
 from topsign.index import index_for
 from topsign.index.null_check import check_codes
 
@@ -352,5 +352,5 @@ def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, monkey
     signals = steep(rng, 4000, 40)
     options = {"n_features": 40, "n_bytes": 8, "random_state": 0}
     kept = ts.TrellisIndex(**options).fit(signals)
-    monkeypatch.setattr(learning, "HELD_VALUES", 0)
+    monkeypatch.setattr(trellis, "HELD_VALUES", 0)
     assert ts.TrellisIndex(**options).fit(signals).recipe == kept.recipe

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from test_trellis import steep
 
 import topsign as ts
-from topsign.families.trellis import pairs as trellis_pairs
+from topsign.families import trellis_pairs
 from topsign.search import living_ranges
 from topsign.search import pairs as module
 from topsign.store import segments

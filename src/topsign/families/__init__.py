@@ -13,8 +13,8 @@ from .comparison import (
     Null,
     PairComparison,
     Pairing,
+    unit_queries,
 )
-from .decoded import unit_queries
 from .sign_codes import AdaptiveCodes, GroupedCodes, SignCodes
 from .signs import GroupedRecipe, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe

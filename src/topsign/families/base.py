@@ -18,7 +18,7 @@ from .._lazy import lazy
 from ..codes import Codes
 from ..errors import StorageError
 from ..projections.blocks import Block
-from .comparison import Comparison, Pairing
+from .comparison import Comparison, DecodedComparison, DecodedPairing, Pairing, unit, unit_queries
 
 if TYPE_CHECKING:
     from ..kernels import Scoring
@@ -173,8 +173,6 @@ class Recipe(ABC):
         n_threads: int = 1,
     ) -> Comparison:
         """Return the comparison of these queries, or a part of them, with any codes of this recipe."""
-        from .decoded import DecodedComparison, unit_queries  # which need Recipe
-
         check_real_valued(self, scoring, adaptive_bits)
         return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
 
@@ -186,8 +184,6 @@ class Recipe(ABC):
 
     def pairing(self) -> Pairing:
         """Return the comparison of codes with each other."""
-        from .decoded import DecodedPairing
-
         return DecodedPairing(self)
 
     @property
@@ -305,11 +301,3 @@ def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> No
         )
     if adaptive_bits is not None:
         raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
-
-
-def unit(rows: Float32) -> Float32:
-    """Return rows scaled to norm one; zero rows stay zero."""
-    from .. import kernels
-
-    norms = np.sqrt(kernels.active().square_norms(np.ascontiguousarray(rows, np.float32)))
-    return (rows / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)

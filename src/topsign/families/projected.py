@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from abc import abstractmethod
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64
+from .._arrays import Array, Bytes, Float32, Float64, pack_array, unpack_array
 from .._files import Record
 from .._lazy import lazy
 from ..errors import StorageError
@@ -200,7 +199,7 @@ class ProjectedRecipe(Recipe):
             "fingerprint": self.projection_fingerprint,
         }
         if self.mean is not None:
-            record["mean"] = base64.b64encode(self.mean.astype("<f4").tobytes()).decode()
+            record["mean"] = pack_array(self.mean)
         return record
 
     def described(self) -> Record:
@@ -299,9 +298,9 @@ def read_mean(text: Any, n_features: int) -> Float32 | None:
     """Return the mean of a record, None if it has none."""
     if text is None:
         return None
-    mean = np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)
-    if mean.shape != (n_features,) or not np.isfinite(mean).all():
-        raise ValueError(f"the mean must be {n_features} finite values, got shape {mean.shape}")
+    mean = unpack_array(text, "f4", n_features, "mean")
+    if not np.isfinite(mean).all():
+        raise ValueError("the values of mean must be finite")
     return mean
 
 

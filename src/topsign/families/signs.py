@@ -18,8 +18,8 @@ from .._random import RandomState
 from ..kernels import RoundedQueries, pack_log_factors, unpack_factors
 from ..projections import Projection, resolve_projection
 from ..projections.blocks import Block
-from .base import METRICS, SCORINGS, check_real_valued, unit
-from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of
+from .base import METRICS, SCORINGS, check_real_valued
+from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of, unit
 from .projected import (
     ProjectedRecipe,
     check_sizes,

@@ -13,8 +13,7 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import Block, float_blocks
 from .base import check_real_valued
-from .comparison import rank_blocks
-from .decoded import products
+from .comparison import products, rank_blocks
 
 if TYPE_CHECKING:
     from .projected import ProjectedRecipe

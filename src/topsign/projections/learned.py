@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Float32, Float64
+from .._arrays import Array, Float32, Float64, pack_array, unpack_array
 from .._lazy import lazy
 from .._random import RandomState
 from .base import Projection
@@ -42,9 +40,12 @@ class Principal(Projection):
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         if self.n_pool != self.n_features:
             raise ValueError(f"a principal projection is square, got n_pool={n_pool} with n_features={n_features}")
-        self.axes = (
-            read_axes(axes, n_features, n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
-        )
+        if isinstance(axes, str):
+            axes = unpack_array(axes, "i1", None, "axes")
+            if len(axes) % n_features:
+                raise ValueError(f"axes must be rows of {n_features} bytes, got {len(axes)} bytes")
+            axes = axes.reshape(-1, n_features)
+        self.axes = np.ascontiguousarray(axes, np.int8)
         if self.axes.ndim != 2 or self.axes.shape[1] != self.n_features or len(self.axes) > self.n_features:
             raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {self.axes.shape}")
         if not self.axes.any(axis=1).all():
@@ -57,7 +58,7 @@ class Principal(Projection):
 
     @lazy
     def options(self) -> dict[str, Any]:
-        return {"axes": base64.b64encode(self.axes.tobytes()).decode()}
+        return {"axes": pack_array(self.axes)}
 
     @lazy
     def _reflections(self) -> tuple[Float64, Float64, Float64]:
@@ -151,17 +152,6 @@ def round_axes(axes: Float64) -> Int8:
     """Round axes to bytes, each scaled by its largest entry."""
     largest = np.abs(axes).max(axis=1, keepdims=True)
     return np.rint(axes / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
-
-
-def read_axes(text: str, n_features: int, most: int) -> Int8:
-    """Decode axes from base64 text; raise ValueError if it is invalid."""
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"axes cannot be read: {error}") from None
-    if len(raw) > most * n_features or len(raw) % n_features:
-        raise ValueError(f"axes must be at most {most} rows of {n_features} bytes, got {len(raw)} bytes")
-    return np.frombuffer(raw, np.int8).reshape(-1, n_features)
 
 
 class Moments:

@@ -15,7 +15,7 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
 from ..families import Recipe
-from ..families.base import unit
+from ..families.comparison import unit
 from ..kernels import CodeBlocks, RegionMeans, RegionRule
 from ..store import Snapshot
 from .region_order import RegionOrder

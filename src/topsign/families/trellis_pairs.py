@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..._arrays import Array, Bytes, Float64, Int64
-from ...kernels import CodeRange
-from ..comparison import Pairing, code_blocks, grouped, rank_blocks
-from .recipe import TrellisRecipe
+from .._arrays import Array, Bytes, Float64, Int64
+from ..kernels import CodeRange
+from .comparison import Pairing, code_blocks, grouped, rank_blocks
+from .trellis import TrellisRecipe
 
 UNIT = 2.0**23  # integer that represents a length of one
 COMPARED_BYTES = 2**22  # bytes of reconstructions per block
@@ -52,12 +52,6 @@ class TrellisPairing(Pairing):
 
     def prepare(self, codes: Bytes, *, n_threads: int) -> ExactCosines:
         return ExactCosines(self, self.reconstruct(codes))
-
-    def scores(self, values: Array) -> Float64:
-        return np.asarray(values, np.float64)
-
-    def bound(self, score: float) -> float:
-        return score
 
     def reconstruct(self, codes: Bytes) -> Reconstructions:
         """Return the reconstructions of codes in integers."""
