@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from topsign import kernels
 
 ROOT = Path(__file__).parents[2]
+LOAD = round(os.getloadavg()[0], 2)  # of the last minute, before this benchmark
 PACKAGES = ("topsign", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch", "dask", "cupy-cuda13x")
 PLACES = ("json", "results", "costs", "cache", "folder", "residuals", "head")  # options that name files
 
@@ -178,7 +179,7 @@ def machine():
         "processor": info["processor"],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "load": round(os.getloadavg()[0], 2),
+        "load": LOAD,
         "kernels": info["kernels"],
     }
 
