@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
 from topsign import theory
-from topsign.kernels.layout import Layout
+from topsign.kernels import Layout
 from topsign.theory.sizes import compact_bytes
 
 RATES = np.array([0.1, 0.25, 0.4, 0.5, 1.0])
@@ -118,4 +118,4 @@ def test_rate_zero_captures_nothing():
 @pytest.mark.parametrize("n_pool", [1, 2, 8, 100, 1024, 8191, 8192])
 def test_planned_bytes_are_those_of_the_layout(n_pool):
     for n_bits in sorted({1, max(1, n_pool // 16), max(1, n_pool // 3), n_pool}):
-        assert compact_bytes(n_bits, n_pool) == Layout("compact", n_bits, n_pool).code_bytes
+        assert compact_bytes(n_bits, n_pool) == Layout(n_bits, n_pool).code_bytes

@@ -117,7 +117,9 @@ void unpack_codes(int n_threads, const Layout& layout, const uint8_t* codes, int
 void valid_codes(int n_threads, const Layout& layout, const uint8_t* codes, int64_t n_codes, uint8_t* valid) {
     parallel_for(n_threads, n_codes, 3 * double(layout.n_bits), [&](int64_t begin, int64_t end) {
         std::vector<uint32_t> kept(layout.n_bits);
-        for (int64_t i = begin; i < end; ++i) valid[i] = is_valid(layout, codes + i * layout.code_bytes(), kept.data());
+        PaddedCode padded(layout.code_bytes());
+        for (int64_t i = begin; i < end; ++i)
+            valid[i] = is_valid(layout, padded(codes + i * layout.code_bytes()), kept.data());
     });
 }
 
