@@ -424,7 +424,7 @@ def test_equal_signals_cannot_be_learned_from(rng, kind):
     cls, options = KINDS[kind]
     for signals in (
         np.ones((700, 32)),
-        np.ones((700, 32)) + 1e-6 * rng.standard_normal((700, 32)),
+        np.ones((700, 32)) + 0.01 * rng.standard_normal((700, 32)),
         np.zeros((700, 32)),
     ):
         index = cls(n_features=32, **options)

@@ -23,19 +23,10 @@ from ..kernels import FACTOR_BYTES, CodeBlocks, Panels, Product, Ring, RoundedQu
 from ..projections import Hadamard, Principal, Projection
 from ..projections.blocks import Block, float_blocks
 from ..projections.learned import Moments, is_orthonormal, leading_axes, round_axes
-from .base import METRICS, check_real_valued
+from .base import METRICS, check_real_valued, unbiased_scales
 from .comparison import CodeComparison, Comparison, Int8, Null, Pairing, unit
-from .projected import (
-    ProjectedRecipe,
-    claim_fingerprint,
-    digest,
-    given_mean,
-    inverse_norms,
-    read_mean,
-    read_projection,
-    unit_rows,
-)
-from .weight_coding import isotropic_error, size_steps, unbiased_scales
+from .projected import ProjectedRecipe, digest, given_mean, inverse_norms, read_mean, read_projection, unit_rows
+from .weight_coding import isotropic_error, size_steps
 
 BASES = ("hadamard", "principal")
 ENCODED_BYTES = 2**24  # bytes of signals per encoded block: enough work for many threads
@@ -51,7 +42,7 @@ EXACT_FEATURES = 2048  # full eigendecomposition up to this length; beyond it a 
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
 MEASURED = 200  # approximate number of signals for the measured mean cosine
-LEAST_VARIANCE = 1e-7  # least variance of unit signals about their mean, comparable to rounding errors
+LEAST_VARIANCE = 2e-4  # least variance of unit signals about their mean: factors of codes do not resolve smaller ones
 
 EMPHASIS, SHARPENING, LEAST_SHARE = 0.25, 0.35, 0.05
 """Errors are weighted by ``(variance / largest) ** EMPHASIS``; in scores, coordinates are multiplied by ``share **
@@ -319,14 +310,15 @@ class TrellisRecipe(ProjectedRecipe):
     @lazy
     def ring(self) -> Ring:
         """Books and steps for kernels."""
-        return self.design.ring(self._projected_mean)
+        return self.design.ring(self.projected_mean)
 
     @property
     def _shape(self) -> dict[str, Any]:
         return {"ring": self.ring}
 
     @lazy
-    def _projected_mean(self) -> Float64:
+    def projected_mean(self) -> Float64:
+        """Projections of the mean."""
         if self.mean is None:
             return np.zeros(self.n_features)
         out = np.empty((1, self.n_features), np.float32)
@@ -416,7 +408,7 @@ class TrellisRecipe(ProjectedRecipe):
         constants = np.zeros(len(projected))
         if self.mean is not None:
             rows = np.ascontiguousarray(projected)
-            constants = kernels.active().inner_products(rows, self._projected_mean, n_threads=n_threads) / n_features
+            constants = kernels.active().inner_products(rows, self.projected_mean, n_threads=n_threads) / n_features
         return RoundedQueries(
             values, (steps * factors).astype(np.float32), np.asarray(constants * factors).astype(np.float32)
         )
@@ -444,10 +436,10 @@ class TrellisRecipe(ProjectedRecipe):
         if self.is_learned:  # reconstructions of impostors are correlated
             return None
         from ..theory.log_tails import probabilities
-        from .null_distributions import sample_log10_pvalues  # SciPy takes long to import
+        from .null_distributions import SampleNull  # SciPy takes long to import
 
         signals = self.directions(codes).astype(np.float64)
-        return probabilities(sample_log10_pvalues(signals @ signals.T, self.n_features))
+        return probabilities(SampleNull(self.n_features).log10_p_values(signals @ signals.T))
 
     def energy_ratio(self, codes: Bytes) -> float | None:
         """Return the captured energy relative to that of the learning sample; about 1 if the basis fits."""
@@ -512,10 +504,8 @@ class TrellisRecipe(ProjectedRecipe):
         )
 
     def to_json(self) -> Record:
-        return super().to_json() | {
-            "design": self.design.to_json(),
-            "reconstruction_cosine": self.reconstruction_cosine,
-        }
+        learned = {"design": self.design.to_json(), "reconstruction_cosine": self.reconstruction_cosine}
+        return super().to_json() | learned
 
     def described(self) -> Record:
         record = super().described()
@@ -531,9 +521,7 @@ class TrellisRecipe(ProjectedRecipe):
         metric = check_choice(record["metric"], "metric", METRICS)
         mean = read_mean(record.get("mean"), projection.n_features)
         design = RingDesign.from_json(record["design"], projection.n_features)
-        recipe = cls(projection, metric, mean, design, cosine)
-        claim_fingerprint(recipe, record)
-        return recipe
+        return cls(projection, metric, mean, design, cosine).claimed(record)
 
 
 def check_basis(basis: str | Projection, n_features: int, random_state: RandomState) -> str | Projection:
@@ -819,11 +807,11 @@ def _check_sample(n_signals: int, n_features: int, *, principal: bool) -> None:
 
 
 def _check_varies(total: float) -> None:
-    """Raise ValueError if unit signals differ from the subtracted mean only by rounding errors."""
+    """Raise ValueError if unit signals differ from the subtracted mean by less than codes resolve."""
     if not total > LEAST_VARIANCE:
         raise ValueError(
-            "the signals of the sample all point nearly the same way, or are zero: there is nothing to learn; subtract "
-            'their mean first, or take basis="hadamard" with center=False, which learns nothing'
+            "the signals of the sample all point nearly the same way, or are zero: their differences are too small for "
+            'codes; subtract their mean first, or take basis="hadamard" with center=False, which learns nothing'
         )
 
 
