@@ -84,7 +84,6 @@ TESTS = {
     "families/comparison": ["test_decoded", "test_families", "test_boundaries", "test_index"],
     "families/null_distributions": ["test_boundaries", "test_law", "test_nulls", "test_index", "test_trellis_index"],
     "families/projected": ["test_bad_input", "test_families", "test_first", "test_index", "test_encoders"],
-    "families/sign_codes": ["test_codes", "test_index", "test_families"],
     "families/signs": [
         "test_codes",
         "test_boundaries",

@@ -44,7 +44,6 @@ INNER_LAYERS = {
         {"null_distributions"},
         {"comparison"},
         {"base", "agreement"},
-        {"sign_codes"},
         {"weight_coding"},
         {"projected"},
         {"signs", "trellis"},

@@ -54,7 +54,6 @@ SHARED = {
         "PairComparison",
         "Pairing",
         "SCORINGS",
-        "WeightCoding",
         "unit_queries",
     },
     "kernels": {

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from ..codes import Codes, message_parts
 from ..errors import StorageError
-from .adaptive import AdaptiveRecipe
+from .adaptive import AdaptiveCodes, AdaptiveRecipe
 from .base import METRICS, SCORINGS, Recipe
-from .comparison import (
-    CodeComparison,
-    Comparison,
-    Gather,
-    Null,
-    PairComparison,
-    Pairing,
-    unit_queries,
-)
-from .sign_codes import AdaptiveCodes, GroupedCodes, SignCodes
-from .signs import GroupedRecipe, SignRecipe
+from .comparison import CodeComparison, Comparison, Gather, Null, PairComparison, Pairing, unit_queries
+from .signs import GroupedCodes, GroupedRecipe, SignCodes, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe
-from .weight_coding import Logits, WeightCoding
+from .weight_coding import Logits
 
 __all__ = [
     "METRICS",
@@ -39,7 +30,6 @@ __all__ = [
     "SignRecipe",
     "TrellisCodes",
     "TrellisRecipe",
-    "WeightCoding",
     "read_codes",
     "unit_queries",
 ]

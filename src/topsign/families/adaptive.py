@@ -7,17 +7,40 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64, Int32
+from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
 from .._checks import check_count, check_pool
 from ..kernels import Layout
-from .sign_codes import AdaptiveCodes
-from .signs import SignsRecipe
+from .signs import LocatedCodes, SignsRecipe
 from .weight_coding import CodedWeights, WeightCoding, size_steps
 
 MOST_OF_POOL = 4  # a code that keeps more than a quarter of its pool gains little from the choice
 SETS = struct.Struct("<I")  # header of packed codes: bytes of one set of locations
+
+
+class AdaptiveCodes(LocatedCodes):
+    """Codes of many signals, each with the locations that its own largest projections chose.
+
+    Made by :meth:`topsign.AdaptiveEncoder.encode`, or from locations and signs by :meth:`from_locations`.
+    """
+
+    recipe: AdaptiveRecipe
+
+    @staticmethod
+    def _packed(recipe: AdaptiveRecipe, locations: Int64, positive: npt.NDArray[np.bool_]) -> Bytes:
+        signs = np.packbits(positive, axis=1, bitorder="little")
+        return kernels.active().pack_codes(recipe.layout, np.ascontiguousarray(locations, np.int32), signs)
+
+    @property
+    def locations(self) -> Int32:
+        return self.recipe.unpacked(self.data)[0]
+
+    @property
+    def signs(self) -> npt.NDArray[np.int8]:
+        packed = self.recipe.unpacked(self.data)[1]
+        return np.unpackbits(packed, axis=1, count=self.n_kept, bitorder="little").astype(np.int8) * 2 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +79,6 @@ class AdaptiveRecipe(SignsRecipe):
     @property
     def n_bytes(self) -> int:
         return self.layout.code_bytes
-
-    def resized(self, n_bits: int) -> Self:
-        """Return the recipe that keeps another number of projections of the same pool."""
-        return replace(self, layout=Layout(n_bits, self.n_pool))
 
     @property
     def _shape(self) -> dict[str, Any]:
@@ -159,7 +178,7 @@ class AdaptiveWeights(CodedWeights):
         most, large = MOST_OF_POOL * n_bits > n_pool, self.nbytes >= 2 * n_features
         if not (most or large):
             return None
-        errors = {size: recipe.resized(size).logit_error() for size in pool_sizes(n_pool)}
+        errors = {size: replace(recipe, layout=Layout(size, n_pool)).logit_error() for size in pool_sizes(n_pool)}
         best = min(errors, key=errors.__getitem__)
         error = self.error()
         why = "the head is small"

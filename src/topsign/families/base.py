@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -226,6 +225,15 @@ class Recipe(ABC):
         """Return the sizes, by :attr:`size_name`, that an automatic choice tries, ascending; none if there is one."""
         return []
 
+    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
+        """Return codes of weight vectors w, and their scales: ``|w|**2 / <w, v>``, v as below, or zero for w = 0."""
+        codes = self.encode(block, n_threads=n_threads)
+        return codes, unbiased_scales(block, self.weight_vectors(codes))
+
+    def weight_vectors(self, codes: Bytes) -> Float32:
+        """Return the vectors that estimate the weight vectors once they are multiplied by their scales."""
+        return self.decode(codes)
+
     def weight_coding(self) -> WeightCoding:
         """Return the coding of weight vectors for heads."""
         from .weight_coding import WeightCoding
@@ -278,8 +286,8 @@ class Recipe(ABC):
         ours, theirs = self.described(), other.described()
         names = [name for name in ours if ours[name] != theirs.get(name)]
         names = [name for name in names if name != "fingerprint"] or names  # it follows from the others
-        show: Callable[[Record], str] = lambda values: ", ".join(f"{name}={values.get(name)!r}" for name in names)  # noqa: E731
-        return show(ours), show(theirs)
+        shown = [", ".join(f"{name}={values.get(name)!r}" for name in names) for values in (ours, theirs)]
+        return shown[0], shown[1]
 
     def described(self) -> Record:
         """Return a readable record in which long arrays are replaced by digests."""
@@ -301,3 +309,9 @@ def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> No
         )
     if adaptive_bits is not None:
         raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
+
+
+def unbiased_scales(block: Block, reconstructions: Float32) -> Float64:
+    """Return the scales ``|w|**2 / <w, r>`` of the reconstructions r of weight vectors w, zero for w = 0."""
+    inner = (reconstructions * block.values).sum(axis=1, dtype=np.float64)
+    return np.asarray(np.divide(block.square_norms, inner, out=np.zeros(len(inner)), where=inner > 0))

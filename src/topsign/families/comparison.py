@@ -329,10 +329,6 @@ class HammingComparison(CodeComparison):
 
         return MismatchNull(self._law.mismatch_log10_pvalues)
 
-    @property
-    def fixed_null(self) -> bool:
-        return False
-
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
         return -self._mismatches(values).astype(np.float64)
 

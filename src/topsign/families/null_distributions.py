@@ -34,17 +34,12 @@ class SignsLaw:
     projection: str  # kind of the pool
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shared, (self.kept, self.n_features, self.projection)
-
-    @property
-    def mean_magnitude(self) -> float:
-        """Mean magnitude of a kept projection of a normal signal of norm one."""
-        return float(self.kept.mean_magnitude)
+        return shared_law, (self.kept, self.n_features, self.projection)  # the tables of this process
 
     @lazy
     def expected_scale(self) -> np.float32:
         """Factor from the sum of a unit query's projections with the signs of a code to a correlation."""
-        return np.float32(1 / (self.kept.n_kept * self.mean_magnitude))
+        return np.float32(1 / (self.kept.n_kept * self.kept.mean_magnitude))
 
     def correlations(self, mismatches: npt.NDArray[np.int64]) -> Float64:
         """Return the correlations at which these mismatches are expected; each count is computed once."""
@@ -54,17 +49,14 @@ class SignsLaw:
             table[missing] = correlation_from_hamming(missing / self.kept.n_kept, **self._group)
         return table[mismatches]
 
-    def expected_hamming(self, correlation: float) -> float:
-        """Return the expected distance of a match."""
-        return float(expected_hamming(correlation, **self._group))
-
-    def hamming_deviation(self, correlation: float) -> float:
-        """Return the standard deviation of the distance of a match."""
-        return float(np.sqrt(hamming_variance(correlation, **self._group) / self.kept.n_groups))
-
-    def interval(self, correlation: float) -> Float64:
-        """Return the 95% confidence interval of an estimated correlation."""
-        return selection_interval(correlation, self.kept, 0.95, "asymmetric")
+    def expected_match(self, correlation: float) -> dict[str, Any]:
+        """Return mean and deviation of the distance of a match, and the 95% confidence interval of its estimate."""
+        interval = selection_interval(correlation, self.kept, 0.95, "asymmetric")
+        return {
+            "distance": float(expected_hamming(correlation, **self._group)),
+            "deviation": float(np.sqrt(hamming_variance(correlation, **self._group) / self.kept.n_groups)),
+            "interval": [float(end) for end in interval],
+        }
 
     @property
     def _group(self) -> dict[str, int]:
@@ -125,13 +117,10 @@ class SignsLaw:
         return selection_log10_pvalue(observed, self.kept, self.n_features, self.projection, scoring)
 
 
-shared_law = lru_cache(maxsize=64)(SignsLaw)
-"""The same tables for all indexes of one shape."""
-
-
-def _shared(*shape: Any) -> SignsLaw:
-    """Return the tables of this process; unpickling calls this."""
-    return shared_law(*shape)
+@lru_cache(maxsize=64)
+def shared_law(kept: Selection, n_features: int, projection: str) -> SignsLaw:
+    """Return the same tables for all indexes of one shape."""
+    return SignsLaw(kept, n_features, projection)
 
 
 class PairNull(ABC):
@@ -196,30 +185,26 @@ class NormalNull(PairNull):
 
 @dataclass(frozen=True)
 class SampleNull(PairNull):
-    """Null distribution of the correlation of two independent isotropic signals."""
+    """Null distribution of the correlation of two independent isotropic signals.
+
+    Exact: ``r * sqrt(n - 1) / sqrt(1 - r**2)`` is Student's t with n - 1 degrees of freedom. A correlation of 1 counts
+    as the next smaller float, which is the floor.
+    """
 
     n_features: int
 
     def log10_p_values(self, statistics: Float64) -> Float64:
-        return sample_log10_pvalues(statistics, self.n_features)
+        degrees = self.n_features - 1
+
+        def tail(inside: Float64) -> Float64:
+            with np.errstate(divide="ignore"):
+                deviates = inside * np.sqrt(degrees / (1 - inside**2))
+            return np.asarray(scipy.stats.t.sf(deviates, degrees))
+
+        r = np.clip(statistics, -1, np.nextafter(1, 0))
+        return log10_tail(r, tail, lambda inside: log_coordinate_tail(inside, self.n_features))
 
     def threshold(self, level: float) -> float:
         degrees = self.n_features - 1
         deviate = float(scipy.stats.t.isf(level, degrees))
         return float(deviate / np.sqrt(deviate**2 + degrees))
-
-
-def sample_log10_pvalues(correlations: Float64, n_features: int) -> Float64:
-    """Return log10 of the probability that two independent isotropic signals have at least this correlation.
-
-    Exact: ``r * sqrt(n - 1) / sqrt(1 - r**2)`` is Student's t with n - 1 degrees of freedom. A correlation of 1 counts
-    as the next smaller float, which is the floor.
-    """
-    r = np.clip(correlations, -1, np.nextafter(1, 0))
-
-    def tail(inside: Float64) -> Float64:
-        with np.errstate(divide="ignore"):
-            deviates = inside * np.sqrt((n_features - 1) / (1 - inside**2))
-        return np.asarray(scipy.stats.t.sf(deviates, n_features - 1))
-
-    return log10_tail(r, tail, lambda inside: log_coordinate_tail(inside, n_features))

@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +56,8 @@ class ProjectedRecipe(Recipe):
             if isinstance(value, Projection):
                 same = value == stored.projection
             elif name == "center" and not isinstance(value, (bool, np.bool_)):
-                same = stored.mean is not None and np.array_equal(
-                    stored.mean, np.asarray(given_mean(value, stored.n_features))
-                )
+                given = np.asarray(given_mean(value, stored.n_features))
+                same = stored.mean is not None and np.array_equal(stored.mean, given)
                 value = "another mean"
             elif not same:
                 same = value in ("auto", have[name])
@@ -160,6 +159,16 @@ class ProjectedRecipe(Recipe):
             )
         self.__dict__.pop("claimed_fingerprint", None)
 
+    def claimed(self, record: Record) -> Self:
+        """Return this recipe after comparing its projection with the one that the record was written with.
+
+        At once, or before the first signal is projected if the record claims so many features that it takes long.
+        """
+        self.__dict__["claimed_fingerprint"] = str(record["fingerprint"])
+        if max(self.projection.shape) <= CHEAP_PROJECTIONS:
+            self.check_projection()
+        return self
+
     def project_block(self, block: Block, out: Float32, n_threads: int) -> None:
         """Write the projections that codes are made of."""
         self.projection.project_block(block.values, None, out, n_threads)
@@ -214,17 +223,6 @@ class ProjectedRecipe(Recipe):
         return CodedWeights(self)
 
     @abstractmethod
-    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
-        """Return codes of weight vectors without factors, and their scales: ``|w|**2 / <w, v>``, v as below.
-
-        The scale of a zero vector is zero.
-        """
-
-    @abstractmethod
-    def weight_vectors(self, codes: Bytes) -> Float32:
-        """Return the vectors that estimate the weight vectors once they are multiplied by their scales."""
-
-    @abstractmethod
     def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
         """Return queries whose values are the products with :meth:`weight_vectors` of codes, times factors."""
 
@@ -249,16 +247,6 @@ def read_projection(record: Record) -> Projection:
     make = Principal if kind == Principal.kind else partial(make_projection, kind)
     sizes = {"n_features": record["n_features"], "n_pool": record["n_pool"], "random_state": record["seed"]}
     return make(**sizes, **record["options"])
-
-
-def claim_fingerprint(recipe: ProjectedRecipe, record: Record) -> None:
-    """Compare the projection made here with the one that the record was written with.
-
-    At once, or before the first signal is projected if the record claims so many features that it takes long.
-    """
-    recipe.__dict__["claimed_fingerprint"] = str(record["fingerprint"])
-    if max(recipe.projection.shape) <= CHEAP_PROJECTIONS:
-        recipe.check_projection()
 
 
 def check_sizes(n_features: object, n_pool: object) -> None:

@@ -38,10 +38,8 @@ class TrellisPairing(Pairing):
     @classmethod
     def of(cls, recipe: TrellisRecipe) -> TrellisPairing:
         """Return the pairing of a recipe's codes."""
-        n_features, scale, coded = recipe.n_features, UNIT / np.sqrt(recipe.n_features), recipe.design.coded
-        mean = np.zeros(n_features)
-        if recipe.mean is not None:
-            mean = recipe.projection.apply(recipe.mean[np.newaxis])[0].astype(np.float64) * scale
+        scale, coded = UNIT / np.sqrt(recipe.n_features), recipe.design.coded
+        mean = recipe.projected_mean * scale
         uncoded = np.delete(mean, coded)
         middle = np.append(mean[coded], np.sqrt((uncoded * uncoded).sum()))
         return cls(recipe, recipe.design.values * scale, middle)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
-from ..projections.blocks import Block, float_blocks
+from ..projections.blocks import float_blocks
 from .base import check_real_valued
 from .comparison import products, rank_blocks
 
@@ -46,24 +46,16 @@ class WeightCoding:
         blocks = float_blocks(weights, self.recipe.block_signals, n_threads=n_threads, name="weights")
         rows = [np.empty((0, self.nbytes), np.uint8)]
         for block in blocks:
-            codes, scales = self._encoded(block, n_threads)
+            codes, scales = self.recipe.encode_weights(block, n_threads=n_threads)
             rows.append(np.hstack([codes, pack_log_factors(scales)]))
         return np.concatenate(rows)
-
-    def _encoded(self, block: Block, n_threads: int) -> tuple[Bytes, Float64]:
-        """Return the codes and scales of a block of weight vectors."""
-        codes = self.recipe.encode(block, n_threads=n_threads)
-        return codes, unbiased_scales(block, self.recipe.decode(codes))
 
     def decode(self, weights: Bytes) -> Float32:
         """Return estimates of the weight vectors: logits are products with them, within the rounding of inputs."""
         scales = unpack_factors(weights, "log")[:, np.newaxis]
-        return np.asarray(self._vectors(np.ascontiguousarray(weights[:, :-FACTOR_BYTES])) * scales, np.float32)
-
-    def _vectors(self, codes: Bytes) -> Float32:
-        """Return the vectors that estimate weight vectors once they are multiplied by their scales."""
-        vectors: Float32 = self.recipe.decode(codes)
-        return vectors
+        return np.asarray(
+            self.recipe.weight_vectors(np.ascontiguousarray(weights[:, :-FACTOR_BYTES])) * scales, np.float32
+        )
 
     def logits(
         self,
@@ -139,12 +131,6 @@ class CodedWeights(WeightCoding):
     def nbytes(self) -> int:
         return self.recipe.n_bytes + FACTOR_BYTES
 
-    def _encoded(self, block: Block, n_threads: int) -> tuple[Bytes, Float64]:
-        return self.recipe.encode_weights(block, n_threads=n_threads)
-
-    def _vectors(self, codes: Bytes) -> Float32:
-        return self.recipe.weight_vectors(codes)
-
     def logits(
         self,
         inputs: Array,
@@ -178,12 +164,6 @@ class CodedLogits(Logits):
 
     def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
         return kernels.active().rank(self.scorer, [CodeRange(weights)], self.inputs, k, n_threads=n_threads)
-
-
-def unbiased_scales(block: Block, reconstructions: Float32) -> Float64:
-    """Return the scales ``|w|**2 / <w, r>`` of the reconstructions r of weight vectors w, zero for w = 0."""
-    inner = (reconstructions * block.values).sum(axis=1, dtype=np.float64)
-    return np.asarray(np.divide(block.square_norms, inner, out=np.zeros(len(inner)), where=inner > 0))
 
 
 def isotropic_error(cosine: float, n_features: int) -> float:

@@ -28,9 +28,7 @@ class Device:
     """CUDA device, accessed through CuPy. Arrays are C-ordered; copies and launches are ordered by one stream."""
 
     def __init__(self, number: int = 0) -> None:
-        self.number = number
-        self.cupy = _import_cupy()
-        _check_device(self.cupy, number)
+        self.number, self.cupy = number, _import_cupy(number)
         self._device = self.cupy.cuda.Device(number)
         attributes = self._device.attributes
         self.name = f"cuda:{number}"
@@ -208,15 +206,12 @@ def empty_like(device: Device, example: Array, shape: tuple[int, ...], dtype: st
     return device.empty(shape, np.dtype(dtype))
 
 
-def _import_cupy() -> Any:
+def _import_cupy(number: int) -> Any:
+    """Return CuPy; raise GpuError unless it is installed and finds a device of this number that is new enough."""
     try:
         import cupy
     except ImportError as error:
         raise GpuError(f"topsign.gpu needs CuPy, which cannot be imported ({error}); {INSTALL}") from error
-    return cupy
-
-
-def _check_device(cupy: Any, number: int) -> None:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:
@@ -231,6 +226,7 @@ def _check_device(cupy: Any, number: int) -> None:
             f"cuda:{number} has compute capability {capability / 10:.1f}, and 8.0 is needed (Ampere or newer); "
             "search on the CPU instead"
         )
+    return cupy
 
 
 @lru_cache(maxsize=16)

@@ -14,8 +14,8 @@ import numpy as np
 from .._arrays import Array, Bytes, Float32, Int64
 from ..families import Comparison, Recipe
 from ..families.comparison import CodeComparison, HammingComparison
-from ..kernels import BLOCK, Scoring, VisitedCodes
-from ..search import ENGINE, Hits
+from ..kernels import BLOCK, Scoring
+from ..search import Hits, KernelEngine
 from ..store import Columns, Segment, Snapshot
 from .codes import CodeFormat, DeviceQueries, Part
 from .device import Array as DeviceArray
@@ -41,8 +41,8 @@ def executes(comparison: Comparison) -> TypeGuard[CodeComparison]:
     return type(comparison) in COMPARISONS
 
 
-class GpuEngine:
-    """Search engine for one index on a device, see :class:`topsign.search.Engine`.
+class GpuEngine(KernelEngine):
+    """Search engine for one index on a device; the CPU visits regions, faster than a device would.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class GpuEngine:
         if not wanted or not n_queries:
             return Hits.none()
         if not executes(comparison):
-            return ENGINE.rank(comparison, snapshot, k, n_threads=n_threads)
+            return super().rank(comparison, snapshot, k, n_threads=n_threads)
         if wanted > MAX_K:  # more than a thread block sorts: rank all values on the host
             every = np.full(n_queries, -np.inf, np.float32)
             hits = Hits.merge(self._within(comparison, snapshot, every), k=wanted)
@@ -81,27 +81,17 @@ class GpuEngine:
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         """Return every entry that reaches the bound of its query."""
         if not executes(comparison):
-            return ENGINE.within(comparison, snapshot, bounds, n_threads=n_threads)
+            return super().within(comparison, snapshot, bounds, n_threads=n_threads)
         return Hits.merge(self._within(comparison, snapshot, bounds.astype(np.float32)))
-
-    def visit(
-        self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int, *, n_threads: int
-    ) -> Hits:
-        """Return the k best entries of the regions that each query visits; the CPU visits them faster than a device."""
-        return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
         if not executes(comparison):
-            return ENGINE.scan_cost(comparison, n_entries)
+            return super().scan_cost(comparison, n_entries)
         n_bytes = n_entries * comparison.scorer.code_bytes
         if not self.chunks.holds_all:
             return n_bytes * COPY_COST
         return len(self.chunks) * SCAN_COST + n_bytes * BYTE_COSTS[comparison.scorer.kind] * len(comparison)
-
-    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
-        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
-        return ENGINE.visit_cost(comparison, n_entries, n_pairs)
 
     def _rank(self, comparison: CodeComparison, snapshot: Snapshot, k: int) -> Iterator[Hits]:
         """Yield the best entries of each block of queries and run of chunks."""

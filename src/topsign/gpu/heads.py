@@ -104,11 +104,12 @@ class InputRounder:
         self._places = self._weights = self._mean = None
         self.normalises = recipe.scorer.ring is not None
         if self.normalises:
-            design = cast(TrellisRecipe, recipe).design
+            trellis = cast(TrellisRecipe, recipe)
+            design = trellis.design
             self._places = device.put(design.coded.astype(np.uint32))
             self._weights = device.put((design.values / recipe.n_features).astype(np.float32))
             if recipe.mean is not None:
-                self._mean = device.put(recipe.projection.apply(recipe.mean[np.newaxis])[0].astype(np.float64))
+                self._mean = device.put(trellis.projected_mean)
 
     def round(self, inputs: Array) -> DeviceQueries:
         """Project and round inputs, (n_inputs, n_features) float32 on the device."""

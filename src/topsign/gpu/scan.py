@@ -246,15 +246,8 @@ class BestSearch:
         return int(self.device.get(self.candidates.counts).max()) > self.candidates.capacity
 
     def _keep(self, part: Part, out: tuple[Array, Array]) -> None:
-        found, sizes = self.candidates, (self.candidates.capacity, self.k, self._room)
-        arguments = (
-            part.biases,
-            np.uint32(part.base),
-            *map(np.uint32, sizes),
-            found.counts,
-            found.positions,
-            found.values,
-        )
+        found, sizes = self.candidates, (part.base, self.candidates.capacity, self.k, self._room)
+        arguments = part.biases, *map(np.uint32, sizes), found.counts, found.positions, found.values
         results = *self._best, found.bars, np.uint32(not self.waits), *out
         self._module.launch("keep_best", self.n_queries, 256, *arguments, *results, shared=12 * self._room)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,11 +135,8 @@ class Ring:
     @lazy
     def columns(self) -> Int8:
         """Books with rows and columns exchanged."""
-        books = [self.levels[start:end].reshape(256, -1).T.ravel() for start, end in self._ends()]
+        books = [self.levels[start:end].reshape(256, -1).T.ravel() for start, end in pairwise(self.book_starts)]
         return np.concatenate([np.empty(0, np.int8), *books])
-
-    def _ends(self) -> list[tuple[int, int]]:
-        return list(zip(self.book_starts[:-1].tolist(), self.book_starts[1:].tolist(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
