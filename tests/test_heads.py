@@ -474,38 +474,6 @@ def test_the_interval_is_clopper_and_pearsons():
     assert loss_interval(100, 0, n_samples=100, confidence=0.95)[1] == 1
 
 
-# Adding and removing classes
-
-
-@pytest.mark.parametrize("shortlist", [None, 3])
-@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
-def test_classes_come_and_go_without_encoding_the_others(rng, scoring, shortlist):
-    coef, X = rng.standard_normal((8, 30)), rng.standard_normal((20, 30))
-    intercept = rng.standard_normal(8) if scoring == "asymmetric" else np.zeros(8)
-    shape = {"n_bits": 8, "scoring": scoring, "shortlist": shortlist, "random_state": 7}
-
-    def of(rows):
-        return ts.CompressedLinearClassifier.from_weights(coef[rows], intercept=intercept[rows], classes=rows, **shape)
-
-    grown = of([0, 1, 2]).add_classes(coef[3:6], classes=[3, 4, 5], intercept=intercept[3:6])
-    assert_array_equal(grown.decision_function(X), of(list(range(6))).decision_function(X))
-    codes = grown.head_.codes
-    shrunk = grown.remove_classes([1, 4])
-    assert_array_equal(shrunk.head_.codes, codes[[0, 2, 3, 5]])
-    assert_array_equal(shrunk.classes_, [0, 2, 3, 5])
-    assert_array_equal(shrunk.decision_function(X), of([0, 2, 3, 5]).decision_function(X))
-    assert_array_equal(shrunk.predict(X), of([0, 2, 3, 5]).predict(X))
-
-
-def test_biases_may_come_with_new_classes(rng):
-    coef, X = rng.standard_normal((4, 30)), rng.standard_normal((20, 30))
-    shape = {"n_bits": 8, "random_state": 7}
-    grown = ts.CompressedLinearClassifier.from_weights(coef[:3], **shape)
-    grown.add_classes(coef[3], classes=[9], intercept=[2.0])
-    whole = ts.CompressedLinearClassifier.from_weights(coef, intercept=[0, 0, 0, 2.0], **shape)
-    assert_array_equal(grown.decision_function(X), whole.decision_function(X))
-
-
 # Files
 
 
@@ -634,7 +602,6 @@ Y = np.arange(60) % 3
 BASE = LogisticRegression().fit(X, Y)
 SMALL = ts.CompressedLinearClassifier.from_fitted(BASE, n_bits=5, random_state=7)
 WEIGHTS = ts.CompressedLinearClassifier.from_weights(BASE.coef_, n_bits=5, random_state=7)
-TWO = ts.CompressedLinearClassifier.from_weights(BASE.coef_[:1], n_bits=5, random_state=7)
 
 
 def broken(**changes):
@@ -725,18 +692,6 @@ CALLS = [
     (lambda: WEIGHTS.report(X, Y), ValueError, "pass against="),
     (lambda: SMALL.report(X, Y[:5]), ValueError, "got 60 samples, labels of shape (5,)"),
     (lambda: SMALL.report(X, Y, confidence=2), ValueError, "confidence must be in [0, 1], got 2"),
-    (lambda: WEIGHTS.add_classes(X[:1], classes=[2]), ValueError, "classes must be new, but 2 is among classes_"),
-    (lambda: WEIGHTS.add_classes(X[:1], classes=[3, 4]), ValueError, "weights must have one row per class, got 1 rows"),
-    (lambda: WEIGHTS.add_classes(X[:1, :9], classes=[3]), ValueError, "weights must have 20 features, got 9"),
-    (
-        lambda: WEIGHTS.add_classes(X[:1], classes=["new"]),
-        TypeError,
-        "labels like those of classes_ (int64), got ['new']",
-    ),
-    (lambda: WEIGHTS.remove_classes([7]), ValueError, "classes must be known, but 7 is not"),
-    (lambda: WEIGHTS.remove_classes([0, 1]), ValueError, "at least two classes must be left, not 1"),
-    (lambda: TWO.add_classes(X[:1], classes=[3]), ValueError, "two classes share one weight vector here"),
-    (lambda: TWO.remove_classes([1]), ValueError, "two classes share one weight vector here"),
 ]
 
 

@@ -26,7 +26,7 @@ from .links import LINKS
 from .recipes import RecipeOptions
 from .report import CompressionReport, compare
 from .shortlist import STORAGES, Shortlist
-from .weights import check_class_labels, check_enough_classes, check_intercepts, check_weights, linear_weights, link_of
+from .weights import check_class_labels, check_intercepts, check_weights, linear_weights, link_of
 
 
 def _has_probabilities(self: CompressedLinearClassifier) -> bool:
@@ -206,7 +206,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         """
         classifier = cls(None, **parameters)
         options = classifier._options()
-        labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
+        labels = None if classes is None else check_class_labels(classes)
         weights, labels = check_weights(coef, classes=labels)
         biases = check_intercepts(intercept, len(weights))
         if link is not None:
@@ -333,43 +333,11 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
             against = getattr(self, "estimator_", None)
         if against is None:
             raise ValueError(
-                "there is no uncompressed classifier to compare with (this one was made from weights or a file, or its "
-                "classes were changed); pass against=, a fitted classifier or its predictions"
+                "there is no uncompressed classifier to compare with (this one was made from weights or a file); pass "
+                "against=, a fitted classifier or its predictions"
             )
         uncompressed = np.asarray(against.predict(X) if hasattr(against, "predict") else against)
         return compare(np.asarray(y), predicted, uncompressed, confidence=level, head=self.head_)
-
-    # Changing classes
-
-    def add_classes(
-        self, coef: npt.ArrayLike, *, classes: npt.ArrayLike, intercept: npt.ArrayLike | None = None
-    ) -> Self:
-        """Add classes, each with a weight vector and a label; the codes of existing classes do not change.
-
-        ``estimator_`` is deleted, because it lacks the new classes. Memory-mapped weights of a shortlist are read into
-        memory.
-        """
-        check_is_fitted(self)
-        check_enough_classes(len(self.classes_), one_vector=self.head_.one_vector)
-        labels = check_class_labels(classes, self.classes_, present=False)
-        weights, _ = check_weights(coef, classes=labels, n_features=self.n_features_in_, one_each=True)
-        intercepts = check_intercepts(intercept, len(weights))
-        if self.scoring == "hamming":
-            _warn_unused(intercepts)
-        return self._set_head(self.head_.with_classes(weights, intercepts, labels))._without_estimator()
-
-    def remove_classes(self, classes: npt.ArrayLike) -> Self:
-        """Remove classes; the codes of the others do not change. At least two must be left. Deletes ``estimator_``."""
-        check_is_fitted(self)
-        labels = check_class_labels(classes, self.classes_, present=True)
-        check_enough_classes(len(self.classes_) - len(labels), one_vector=self.head_.one_vector)
-        rows = np.flatnonzero(~np.isin(self.classes_, labels))
-        return self._set_head(self.head_.kept_classes(rows))._without_estimator()
-
-    def _without_estimator(self) -> Self:
-        if hasattr(self, "estimator_"):
-            del self.estimator_
-        return self
 
     # Files
 

@@ -119,7 +119,7 @@ class Head:
         >>> head.topk(weights[:3], k=2).indices[:, 0], head.nbytes
         (array([0, 1, 2]), 32000)
         """
-        labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
+        labels = None if classes is None else check_class_labels(classes)
         rows, labels = check_weights(weights, classes=labels)
         if link is not None:
             check_choice(link, "link", tuple(LINKS))
@@ -247,29 +247,6 @@ class Head:
                 f"dataclasses.replace(head, link=...) with one of {', '.join(map(repr, LINKS))}"
             )
         return probabilities(self.link, self.logits(X))
-
-    # Changing classes
-
-    def with_classes(self, weights: Array, biases: Float64, classes: Array) -> Self:
-        """Return a head with new classes after its own, whose codes stay."""
-        new = type(self).of(self.recipe, weights, biases, classes, scoring=self.scoring)
-        return replace(
-            self,
-            codes=np.concatenate([self.codes, new.codes]),
-            biases=np.concatenate([self.biases, biases]),
-            classes=np.concatenate([self.classes, classes]),
-            shortlist=None if self.shortlist is None else self.shortlist.extended(weights),
-        )
-
-    def kept_classes(self, rows: Array) -> Self:
-        """Return a head with only some of its classes."""
-        return replace(
-            self,
-            codes=self.codes[rows],
-            biases=self.biases[rows],
-            classes=self.classes[rows],
-            shortlist=None if self.shortlist is None else self.shortlist.kept(rows),
-        )
 
     # Files
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -90,23 +90,6 @@ class Shortlist:
         if self.row_scales is not None:
             return rows * self.row_scales[chosen][:, np.newaxis]
         return rows if rows.dtype.itemsize > 2 else rows.astype(np.float32)
-
-    def extended(self, weights: Array) -> Self:
-        """Return a shortlist with additional rows; memory-mapped or stored weights are read into memory."""
-        own = replace(self, weights=self.rows(np.arange(len(self.weights))), row_scales=None, source=None)
-        if self.row_scales is not None:
-            new = type(self).of(self.size, weights, "int8")
-            scales = np.concatenate([self.row_scales, new.row_scales])
-            return replace(self, weights=np.concatenate([self.weights, new.weights]), row_scales=scales)
-        kind = self.weights.dtype if self.source is None else own.weights.dtype
-        return replace(own, weights=np.concatenate([own.weights, weights]).astype(kind, copy=False))
-
-    def kept(self, chosen: Array) -> Self:
-        """Return a shortlist with only some rows, which no longer refers to a file."""
-        if self.source is not None:
-            return replace(self, weights=self.rows(chosen), source=None)
-        scales = None if self.row_scales is None else self.row_scales[chosen]
-        return replace(self, weights=self.weights[chosen], row_scales=scales)
 
     # Files
 

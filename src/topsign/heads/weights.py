@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array
-from .._checks import as_signals, listed, raise_unusable
+from .._checks import as_signals, raise_unusable
 from .links import LINKS, probabilities
 
 
@@ -63,22 +63,19 @@ def _silently(estimator: Any, method: str, signals: Array) -> Any:
         return getattr(estimator, method)(signals)
 
 
-def check_weights(
-    coef: object, *, classes: Array | None = None, n_features: int | None = None, one_each: bool = False
-) -> tuple[Array, Array]:
+def check_weights(coef: object, *, classes: Array | None = None, n_features: int | None = None) -> tuple[Array, Array]:
     """Return weight vectors as rows, and labels (0, 1, ... by default).
 
-    There is one row per class or, unless ``one_each``, a single row for two classes. Finiteness is checked when the
-    rows are read.
+    There is one row per class, or a single row for two classes. Finiteness is checked when the rows are read.
     """
     if hasattr(coef, "tocsr"):
         raise TypeError("weights must be dense, got a sparse matrix; pass weights.toarray()")
     weights = as_signals(coef, n_features=n_features, name="weights")
     labels = np.arange(max(2, len(weights))) if classes is None else classes
-    alone = len(weights) == 1 and len(labels) == 2 and not one_each
+    alone = len(weights) == 1 and len(labels) == 2
     if labels.ndim != 1 or not len(weights) or not (len(weights) == len(labels) or alone):
         raise ValueError(
-            f"weights must have one row per class{'' if one_each else ', or a single row for two classes'}, "
+            "weights must have one row per class, or a single row for two classes, "
             f"got {len(weights)} rows for classes of shape {labels.shape}"
         )
     return weights, labels
@@ -92,30 +89,12 @@ def check_intercepts(intercept: object, n_vectors: int) -> npt.NDArray[np.float6
     return array
 
 
-def check_class_labels(classes: object, known: Array, *, present: bool) -> Array:
-    """Return distinct labels after checking that all, or none, of them are known."""
+def check_class_labels(classes: object) -> Array:
+    """Return labels after checking that they are distinct."""
     labels = np.array(classes, ndmin=1)
     if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
         raise ValueError(f"classes must be a sequence of distinct labels, got {classes!r}")
-    if known.size and (labels.dtype.kind in "OSU") != (known.dtype.kind in "OSU"):
-        raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
-    wrong = labels[np.isin(labels, known) != present]
-    if wrong.size and present:
-        raise ValueError(f"classes must be known, but {listed(wrong)} not; classes_ lists those that are")
-    if wrong.size:
-        raise ValueError(f"classes must be new, but {listed(wrong)} among classes_ already")
     return labels
-
-
-def check_enough_classes(n_classes: int, *, one_vector: bool) -> None:
-    """Raise unless each class has its own weight vector and two classes are left."""
-    if one_vector:
-        raise ValueError(
-            "two classes share one weight vector here, so none can be added or removed; "
-            "start from one weight vector per class (from_weights with two rows, say)"
-        )
-    if n_classes < 2:
-        raise ValueError(f"at least two classes must be left, not {n_classes}")
 
 
 def link_of(estimator: Any, coef: Array) -> str | None:
