@@ -71,7 +71,7 @@ INNER_LAYERS = {
     ],
     "index": [
         {"ids", "entries", "sources", "null_check", "pickling", "filters"},
-        {"addition", "changes", "entry_set", "reencoding", "significance"},
+        {"addition", "changes", "entry_set", "significance"},
         {"deferred", "evidence", "tables"},
         {"results"},
         {"nearest", "pairing", "recall_report"},

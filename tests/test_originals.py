@@ -91,8 +91,6 @@ def test_rescoring_without_originals_is_refused():
     index = ts.AdaptiveIndex(n_features=32, random_state=7)
     with pytest.raises(ValueError, match="make it with originals="):
         index.search(np.ones(32), rescore=True)
-    with pytest.raises(ValueError, match="originals"):
-        index.reencode(n_bits=4)
 
 
 def test_an_unknown_type_is_refused_before_anything_is_made(tmp_path):
@@ -139,28 +137,6 @@ def test_originals_that_are_not_finite_are_refused(stored):
     for use in (index.verify, lambda: index.get([7]), lambda: index.search(signals[7:8], 3, rescore=True)):
         with pytest.raises(StorageError, match="originals: damaged: values must be finite"):
             use()
-
-
-def test_reencode_makes_another_index_from_the_signals(path, tmp_path):
-    signals = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32)
-    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals="float32", path=path)
-    names = [f"name {n}" for n in range(800)]
-    index.add(signals, ids=names, metadata=[{"n": n} for n in range(800)])
-    index.remove(names[:100])
-    seen = []
-    other = index.reencode(
-        family="trellis", n_bytes=8, random_state=1, path=tmp_path / "b", progress=lambda *n: seen.append(n)
-    )
-    expected = ts.TrellisIndex(n_features=32, n_bytes=8, random_state=1)
-    expected.fit(signals[100:])
-    expected.add(signals[100:], ids=names[100:])
-    assert other.family == "trellis"
-    assert seen[-1] == (700, 700)
-    assert other.get(names[100:]).metadata == [{"n": n} for n in range(100, 800)]
-    found, wanted = (one.get(names[100:]).codes.decode() for one in (other, expected))
-    assert np.array_equal(found, wanted)
-    with pytest.raises(FileExistsError):
-        index.reencode(n_bits=4, path=tmp_path / "b")
 
 
 def test_a_zero_signal_is_uncorrelated_with_every_query():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from .base import BaseIndex
-from .constructors import AdaptiveIndex, GroupedIndex, SignIndex, TrellisIndex
+from .constructors import CONSTRUCTORS, AdaptiveIndex, GroupedIndex, SignIndex, TrellisIndex
 from .entries import Entries, Entry
 from .index import Index
 from .opening import index_for, open_index
-from .reencoding import CONSTRUCTORS
 from .results import Matches, Neighbors, Pairs
 from .tables import Match
 

@@ -12,7 +12,6 @@ from ..kernels import Layout
 from ..projections import Projection
 from ..store import Path
 from .index import Index
-from .reencoding import CONSTRUCTORS
 
 
 class AdaptiveIndex(Index):
@@ -40,8 +39,8 @@ class AdaptiveIndex(Index):
     random_state : int, Generator or None
     originals : "float32", "float16" or "int8", optional
         Also keep the signals themselves in this type, for rescoring (:meth:`search` with ``rescore=True`` or
-        ``recall=``), :meth:`get` and :meth:`reencode`. In a folder they are separate files that are memory-mapped and
-        read only for candidates.
+        ``recall=``) and :meth:`get`. In a folder they are separate files that are memory-mapped and read only for
+        candidates.
     path : path, optional
         Folder of the index, created if it does not exist. If it exists, all parameters must agree with it; sizes and
         ``random_state`` that are not given agree with any value. :func:`topsign.open_index` needs no parameters.
@@ -259,14 +258,13 @@ class TrellisIndex(Index):
         self._start(TrellisRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 
-CONSTRUCTORS.update(
-    {
-        AdaptiveRecipe.family: AdaptiveIndex,
-        GroupedRecipe.family: GroupedIndex,
-        SignRecipe.family: SignIndex,
-        TrellisRecipe.family: TrellisIndex,
-    }
-)
+CONSTRUCTORS: dict[str, type[Index]] = {
+    AdaptiveRecipe.family: AdaptiveIndex,
+    GroupedRecipe.family: GroupedIndex,
+    SignRecipe.family: SignIndex,
+    TrellisRecipe.family: TrellisIndex,
+}
+"""Index types by family; other families begin with a recipe."""
 
 
 def _warn_of_share(layout: Layout) -> None:

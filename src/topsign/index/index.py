@@ -29,7 +29,6 @@ from .ids import Ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
 from .recall_report import RecallCheck, RegionSummary
-from .reencoding import copy_entries, empty_index
 from .sources import OWN
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
@@ -363,35 +362,6 @@ class Index(BaseIndex):
         """
         store = self.store
         save_store(path, self.recipe, store, tables=pruned(store.tables, store.snapshot))
-
-    def reencode(
-        self,
-        *,
-        family: str | None = None,
-        originals: str | None = None,
-        path: Path | None = None,
-        n_threads: int | None = None,
-        progress: Progress | None = None,
-        **parameters: Any,
-    ) -> Index:
-        """Return another index of the same entries, made from the signals that this one keeps.
-
-        Parameters
-        ----------
-        family : str, optional
-            Family of the new codes, by default that of this index.
-        originals : str, optional
-            Type in which the new index keeps the signals, too.
-        path : path, optional
-            Folder of the new index, which must not exist; in memory without it.
-        progress : callable, optional
-            Called with the number of entries encoded, and of all entries.
-        parameters
-            Other parameters of the family's constructor: ``n_bytes=48``, for example.
-        """
-        made: Index = empty_index(self, Index, family, originals=originals, path=path, parameters=parameters)
-        copy_entries(self.store.snapshot, made, self.feature_names, n_threads=n_threads, progress=progress)
-        return made
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""

@@ -6,7 +6,7 @@ from .extras import ORIGINAL_TYPES, pack_originals, unpack_originals
 from .memory import Change, MemoryStore, Store, Table
 from .segments import Arrays, Columns, Segment, make_segments, merge_segments, take_positions
 from .snapshot import Snapshot
-from .stores import Path, check_absent, check_place, exists, open_store, resolve, save_store, store_for_recipe
+from .stores import Path, check_place, exists, open_store, resolve, save_store, store_for_recipe
 from .texts import Metadata, Note, TextIds
 
 # The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
@@ -25,7 +25,6 @@ __all__ = [
     "Store",
     "Table",
     "TextIds",
-    "check_absent",
     "check_place",
     "exists",
     "make_segments",
