@@ -46,12 +46,14 @@ class KernelEngine:
     def visit(
         self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int, *, n_threads: int
     ) -> Hits:
+        """Return the k best entries of the regions that each query visits."""
         return Hits.listed(snapshot, *comparison.visit(visits, k, n_threads=n_threads))
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         return n_entries * comparison.scan_cost(len(comparison))
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
+        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
         return n_entries * comparison.visit_cost(n_pairs / max(1, n_entries))
 
 
