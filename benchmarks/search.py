@@ -2,8 +2,8 @@
 
 Codes and queries are random, and the ten best are kept. Queries of topsign are already projected in the first table;
 in the second, ``index.search`` includes the projection and the answer. Peers are FAISS's binary index of equal bytes,
-RaBitQ, PQ fast scan, and float32 FlatIP. Times are medians of processor time with one thread, else of wall-clock time. The
-portable path is left out unless ``--paths portable`` asks for it.
+RaBitQ, PQ fast scan, and float32 FlatIP. Times are medians of processor time with one thread, else of wall-clock time.
+The portable path is left out unless ``--paths portable`` asks for it.
 """
 
 import time
