@@ -103,7 +103,7 @@ TESTS = {
     "theory/concentration": ["test_theory", "test_distortion", "test_paper_printed"],
     "theory/design": ["test_design"],
     "theory/detection": ["test_boundaries", "test_detection", "test_design"],
-    "theory/evidence": ["test_evidence", "test_index_evidence"],
+    "theory/evidence": ["test_evidence"],
     "theory/grouped": ["test_grouped_theory"],
     "theory/inference": ["test_inference", "test_intervals"],
     "theory/log_tails": ["test_log_tails"],

@@ -227,7 +227,7 @@ def test_inspect_estimates_searches(built):
         assert words in shown
     index = ts.open_index("a.topsign")
     told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"] == index.header | index.recipe.described() | {"calibration": None, "evidence": None}
+    assert told["header"] == index.header | index.recipe.described() | {"calibration": None}
     assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
     shape = {"n_bits": 32, "n_pool": N_FEATURES}
     (row,) = told["expected"]

@@ -72,7 +72,7 @@ INNER_LAYERS = {
     "index": [
         {"ids", "entries", "sources", "null_check", "pickling", "filters"},
         {"addition", "changes", "entry_set", "significance"},
-        {"deferred", "evidence", "tables"},
+        {"deferred", "tables"},
         {"results"},
         {"nearest", "pairing", "recall_report"},
         {"regional"},

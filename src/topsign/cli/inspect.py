@@ -40,8 +40,7 @@ def inspect(
     with exit_on_error(2):
         expected = [_expected(opened, rho) for rho in correlation or CORRELATIONS]
     expected = [row for row in expected if row]
-    header = opened.header | opened.recipe.described()
-    header |= {"calibration": _calibration(opened), "evidence": _evidence(opened)}
+    header = opened.header | opened.recipe.described() | {"calibration": _calibration(opened)}
     sizes = _sizes(opened, index) | _regions(opened) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
@@ -94,16 +93,6 @@ def _calibration(index: Index) -> dict[str, Any] | None:
         return None
     source = "own signals" if found.own else "impostors"
     return {"searches": found.n_queries, "from": source, "entries": found.n_entries, "level": found.level}
-
-
-def _evidence(index: Index) -> dict[str, Any] | None:
-    """Return the stored model of likelihood ratios in numbers; None without one."""
-    found = index.evidence
-    if found is None:
-        return None
-    slope = float(found.line[1] / found.spread / math.log(10))
-    numbers = {"matches": found.n_matches, "impostors": found.n_impostors, "confidence": found.confidence}
-    return numbers | {"log10_ratio_per_score": slope}
 
 
 def _regions(index: Index) -> dict[str, Any]:

@@ -101,9 +101,6 @@ WhereText = Annotated[
     typer.Option("--where", help="Filter on metadata, e.g. \"year >= 2020 and lang == 'en'\"."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Return --false-alarm matches even if they are implausibly many.")]
-ShowEvidence = Annotated[
-    bool, typer.Option("--evidence", help="Show likelihood ratios with 95% bounds and the verbal scale of ENFSI.")
-]
 ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show the metadata of each entry.")]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of lines to print.")]
 EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]

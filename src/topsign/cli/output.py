@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isfinite
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,8 +33,6 @@ from ..theory import probability_text
 from .app import console, errors, escaped, exit_on_error
 
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")
-
-EVIDENCE = ("log10_lr", "log10_lr_low", "log10_lr_high", "support")
 
 Row = dict[str, Any]
 
@@ -95,14 +92,9 @@ def kept_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def result_rows(found: Neighbors | Matches, first_query: int, *, evidence: bool = False) -> list[Row]:
+def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
     """Return one row per result; queries are numbered from ``first_query``."""
     rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
-    if evidence:
-        ratio = found.likelihood_ratio
-        for row, *values in zip(rows, ratio.log10, ratio.low, ratio.high, ratio.words, strict=True):
-            bounded = [float(one) if isfinite(one) else None for one in values[:3]]  # None: not bounded by the data
-            row.update(zip(EVIDENCE, [*bounded, values[3]], strict=True))
     return [row | {"query": row["query"] + first_query} for row in rows]
 
 
@@ -142,7 +134,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
     """Write results in the requested format to the screen or a file."""
-    names = [*COLUMNS, *(name for name in (*EVIDENCE, "metadata") if rows and name in rows[0])]
+    names = [*COLUMNS, *(["metadata"] if rows and "metadata" in rows[0] else [])]
     if output_format == "table":
         _show_table(rows, names)
         return
@@ -169,14 +161,12 @@ def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> b
 
 def _show_table(rows: list[Row], names: list[str]) -> None:
     shown_names = [name for name in names if name != "log10_p_value"]  # which p-values are written from
-    table = plain_table(shown_names, left=("metadata", "support"))
+    table = plain_table(shown_names, left=("metadata",))
     for row in rows:
         shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
         shown += [
             probability_text(row["log10_p_value"]),
             f"{row['e_value']:.2g}",
-            *(["-" if row[name] is None else f"{row[name]:.2f}" for name in EVIDENCE[:3]] if "support" in row else []),
-            *([row["support"]] if "support" in row else []),
             *([json.dumps(row["metadata"])] if "metadata" in row else []),
         ]
         table.add_row(*map(console.shown, shown))
@@ -193,7 +183,6 @@ def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
         except ImportError:
             raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
     types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 5, strict=True)) | {"group": arrow.int64()}
-    types |= dict.fromkeys(EVIDENCE[:3], arrow.float64()) | {"support": arrow.string()}
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in names if name != "metadata"}
     if "metadata" in names:

@@ -23,7 +23,6 @@ from .options import (
     Recall,
     RescoreFactor,
     Scoring,
-    ShowEvidence,
     ShowMetadata,
     Threads,
     WhereText,
@@ -48,7 +47,6 @@ class SearchOptions:
     where: WhereText = None
     force: Force = False
     metadata: ShowMetadata = False
-    evidence: ShowEvidence = False
     output_format: Format = "table"
     output: Output = None
     array: ArrayName = None
@@ -72,8 +70,6 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
     topsign search docs.topsign queries.npy -k 10 --recall 0.95
 
     topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
-
-    topsign search cameras.topsign queries.npy -k 5 --evidence
 
     p_value: chance that one entry unrelated to the query scores as high; e_value: how many such entries are expected
     among all that were searched.
@@ -104,17 +100,12 @@ def search_files(index: Any, queries: Location, options: SearchOptions, **others
     else:
         find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):
-        if options.evidence and (index.evidence is None or options.false_alarm is not None):
-            raise ValueError(
-                "--evidence goes with -k and an index whose likelihood ratios are known; topsign calibrate INDEX "
-                "MATCHES --ids IDS.txt learns them"
-            )
         find(np.empty((0, index.n_features)), **given)  # if no queries are refused, the options are wrong
         files = open_files(queries, options.array)
     rows: list[Row] = []
     n_before = 0
     for file in files:
         with exit_on_error(1), naming(file.name), printed_warnings():
-            rows += result_rows(find(file.rows(), **given), n_before, evidence=options.evidence)
+            rows += result_rows(find(file.rows(), **given), n_before)
         n_before += file.n_signals
     write_rows(rows, options.output_format, options.output)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,9 @@ from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
 from ..search import SMALL_QUERY_BYTES, Calibration, Engine, PairLimit, Progress, RangeLimit, Scan, Source
 from ..store import Store
-from ..theory import LikelihoodRatioModel
 from .deferred import DeferredIndex
 from .entries import Entries, Entry
 from .entry_set import EntrySet
-from .evidence import KEY as EVIDENCE
-from .evidence import learn_evidence
 from .filters import Where
 from .ids import Ids, rows_of
 from .learned import LearnedIndex
@@ -98,11 +94,6 @@ class BaseIndex(ABC):
     def calibration(self) -> Calibration | None:
         """Null distribution learned by :meth:`calibrate`, or None if p-values assume isotropic signals."""
         return self._state.calibration
-
-    @property
-    def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood-ratio model learned by :meth:`calibrate_evidence`, or None."""
-        return self._state.evidence
 
     @property
     def is_fitted(self) -> bool:
@@ -216,12 +207,9 @@ class BaseIndex(ABC):
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
             regional = self._learned().regional.search(whole, entries, k=k, recall=recall, probes=probes)
         scans = self._scans(queries, nulls=self._nulls(), **options)
-        found = find_nearest(
+        return find_nearest(
             scans, entries, queries, k, originals=originals, rescore_factor=factor, regional=regional
         ).finished(whole, with_metadata=with_metadata)
-        by_signals = originals is not None or found.recall_of == "signals"
-        weighed = scoring == "asymmetric" and not by_signals and self.metric == "correlation"
-        return replace(found, evidence=self.evidence) if weighed else found
 
     def within(
         self,
@@ -370,34 +358,6 @@ class BaseIndex(ABC):
         learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
         state.keep_record(KEY, learned.to_json())
         return learned
-
-    def calibrate_evidence(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike,
-        impostors: npt.ArrayLike | None = None,
-        n_threads: int | None = None,
-    ) -> LikelihoodRatioModel:
-        """Learn likelihood ratios of scores from known matches, and store them as :attr:`evidence`.
-
-        Parameters
-        ----------
-        signals : array of shape (n_signals, n_features)
-            Signals that match entries, at least a few dozen.
-        ids : sequence of n_signals ids
-            Id of the matching entry for each signal.
-        impostors : array of shape (n_impostors, n_features), optional
-            Signals that match none of these entries. By default, each signal is an impostor of the other entries.
-        """
-        known, chosen = self._checked(signals, "signals"), self._internal_ids(ids)
-        if len(known) != len(chosen):
-            raise ValueError(f"ids must be one per signal, got {len(chosen)} for {len(known)} signals")
-        others = None if impostors is None else self._checked(impostors, "impostors")
-        entries = self._entries().considered(np.unique(np.asarray(ids)), None)
-        model = learn_evidence(self.recipe, entries, known, chosen, others, n_threads=n_threads)
-        self._learned().keep_record(EVIDENCE, model.to_json())
-        return model
 
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
         """Compare the scores of random pairs with the null distribution in use.

@@ -61,7 +61,7 @@ class DeferredIndex:
             "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
         )
 
-    calibration = evidence = feature_names = None  # there are none before the first signals
+    calibration = feature_names = None  # there are none before the first signals
 
     @property
     def store(self) -> Store:

@@ -12,8 +12,6 @@ from .._lazy import lazy
 from ..families import Recipe
 from ..search import Calibration, own_signals
 from ..store import Store
-from ..theory import LikelihoodRatioModel
-from .evidence import KEY as EVIDENCE
 from .regional import Regional
 from .significance import KEY as CALIBRATION
 from .significance import Significance
@@ -47,12 +45,6 @@ class LearnedIndex:
     def calibration(self) -> Calibration | None:
         """Null distribution learned by ``calibrate``, or None."""
         found: Calibration | None = self._record(CALIBRATION, Calibration.from_json)
-        return found
-
-    @property
-    def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood-ratio model learned by ``calibrate_evidence``, or None."""
-        found: LikelihoodRatioModel | None = self._record(EVIDENCE, LikelihoodRatioModel.from_json)
         return found
 
     def own_signals(self) -> tuple[Array, Int64] | None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from .._arrays import Float64, Int64
 from ..search import NOT_ASKED, Hits, Scan, Visited
-from ..theory import LikelihoodRatioModel
 from ..theory.log_tails import probabilities
 from .entry_set import EntrySet
 from .tables import Measure, ResultTable, Tabular, no_distances
@@ -45,7 +44,6 @@ class Neighbors(ResultTable):
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with, or chosen from
     measure: Measure = no_distances  # computes the distances
-    evidence: LikelihoodRatioModel | None = None  # likelihood ratios of the scores, if the index knows them
     said: Visited | None = None  # what a search for a recall visited
     recall_of: str = "codes"  # what recall is of: the search by code, or the exact neighbours ("signals")
 
@@ -118,7 +116,6 @@ class Matches(ResultTable):
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
     measure: Measure = no_distances  # computes the distances
-    evidence: LikelihoodRatioModel | None = None  # likelihood ratios of the scores, if the index knows them
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:

@@ -15,7 +15,6 @@ import numpy as np
 from .._arrays import Float64
 from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
-from ..theory import LikelihoodRatio, LikelihoodRatioModel
 from ..theory.log_tails import probabilities, probability_text
 from .entry_set import EntrySet
 
@@ -100,7 +99,6 @@ class ResultTable(Tabular):
     metadata: Any
     n_entries: int
     measure: Measure
-    evidence: LikelihoodRatioModel | None
 
     def finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
         """Return the same matches with the ids that the user gave, and with metadata if it was asked for."""
@@ -139,20 +137,6 @@ class ResultTable(Tabular):
     def e_values(self) -> Float64:
         """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
         return self.p_values * self.n_entries
-
-    @property
-    def likelihood_ratio(self) -> LikelihoodRatio:
-        """Likelihood ratio of each score, in the order of ``scores[~isnan(scores)]``: match against impostor.
-
-        Raises ValueError unless :meth:`topsign.Index.calibrate_evidence` was called, and for scores that it does not
-        describe: rescored ones, inner products, and those of ``scoring="hamming"``.
-        """
-        if self.evidence is None:
-            raise ValueError(
-                "likelihood ratios take calibrate_evidence before the search, and scores as it saw them: asymmetric, "
-                "correlations, not rescored"
-            )
-        return self.evidence.ratio(self.scores[~np.isnan(self.scores)])
 
     @abstractmethod
     def __len__(self) -> int: ...
