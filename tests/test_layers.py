@@ -29,7 +29,7 @@ LAYERS = [
     {"store", "heads"},
     {"search"},
     {"index"},
-    {"gpu", "neighbors", "evaluation"},
+    {"gpu", "evaluation"},
     {"nn", "export", "distributed"},
     {"explore", "testing"},
     {"plots"},

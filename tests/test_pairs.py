@@ -1,9 +1,8 @@
-"""Pairs of one index, compared with a plain comparison of all codes; and the estimator AdaptiveNeighbors."""
+"""Pairs of one index, compared with a plain comparison of all codes."""
 
 import csv
 import subprocess
 import sys
-import warnings
 from math import comb
 
 import numpy as np
@@ -246,67 +245,3 @@ def test_dedupe_writes_groups(signals, tmp_path, monkeypatch):
     assert CliRunner().invoke(app, command.split()).exit_code == 0
     assert parquet.read_table("groups.parquet").num_rows == 36
     assert CliRunner().invoke(app, ["dedupe", "docs.parquet", "-o", "groups.txt"]).exit_code == 2
-
-
-def test_neighbors_are_those_of_the_index(signals):
-    estimator = ts.AdaptiveNeighbors(n_neighbors=3, n_bits=16, random_state=7).fit(signals)
-    found = estimator.index_.search(signals[:9], 3)
-    distances, ids = estimator.kneighbors(signals[:9])
-    assert_array_equal(ids, found.ids)
-    assert_allclose(distances, np.maximum(0, 1 - found.scores.astype(float)))
-    assert (estimator.kneighbors(n_neighbors=2, return_distance=False) != np.arange(120)[:, None]).all()
-    graph = estimator.kneighbors_graph(signals[:9])
-    assert (graph.shape, graph.nnz) == ((9, 120), 27)
-    near, which = estimator.radius_neighbors(signals[[0, 5]], radius=0.5)
-    assert_array_equal(np.sort(which[0]), [0, 1, 2])
-    assert (near[0] <= 0.5).all()
-    with pytest.raises(
-        ValueError, match="n_neighbors must be at most 120, the number of samples to choose from, got 121"
-    ):
-        estimator.kneighbors(signals, 121)
-
-
-def test_neighbors_go_into_a_pipeline(signals):
-    from sklearn.cluster import DBSCAN
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-
-    labels = np.arange(120) // 10
-    near = ts.AdaptiveNeighbors(n_neighbors=4, n_bits=16, random_state=7)
-    model = make_pipeline(near, KNeighborsClassifier(1, metric="precomputed")).fit(signals, labels)
-    assert_array_equal(model.predict(signals[::10] + 0.05), np.arange(12))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn sorts the graph and says so
-        groups = DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(near.fit_transform(signals))
-    assert len(set(groups[groups >= 0])) == 12
-
-
-def test_neighbors_go_into_embeddings_of_a_graph(rng):
-    """Isomap and t-SNE accept the graph, and UMAP the pair of arrays as ``precomputed_knn``."""
-    from sklearn.manifold import TSNE, Isomap
-    from sklearn.pipeline import make_pipeline
-
-    angles = np.linspace(0, np.pi, 120)
-    arc = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ rng.standard_normal((2, 256))
-    near = ts.AdaptiveNeighbors(n_neighbors=8, n_bits=64, n_pool=512, random_state=7)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn sorts the graph and says so
-        line = make_pipeline(near, Isomap(n_neighbors=8, n_components=1, metric="precomputed")).fit_transform(arc)
-        assert (
-            abs(np.corrcoef(np.argsort(np.argsort(line[:, 0])), np.arange(120))[0, 1]) > 0.9
-        )  # the arc, nearly in order
-        flat = TSNE(metric="precomputed", perplexity=2, init="random", max_iter=250, random_state=0)
-        assert flat.fit_transform(near.transform(arc)).shape == (120, 2)
-    apart = rng.standard_normal((60, 256))  # unlike on the arc, codes separate these samples
-    distances, indices = near.fit(apart).kneighbors(apart, 8)  # knn_dists and knn_indices of UMAP
-    assert_array_equal(indices[:, 0], np.arange(60))
-    assert (np.diff(distances, axis=1) >= 0).all()
-    assert indices.dtype.kind == "i"
-
-
-def test_neighbors_keep_the_rules_of_estimators():
-    from sklearn.utils.estimator_checks import check_estimator
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_estimator(ts.AdaptiveNeighbors(n_neighbors=1, n_bits="auto", random_state=7))

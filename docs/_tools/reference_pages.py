@@ -82,7 +82,7 @@ SHARED = {
 
 GROUPS = {
     "Codes": {"codes", "embeddings", "encoders", "families"},
-    "Search": {"index", "neighbors"},
+    "Search": {"index"},
     "Heads and classifiers": {"heads"},
     "Evaluation and errors": {"evaluation", "errors"},
 }

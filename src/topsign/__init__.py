@@ -38,7 +38,6 @@ _HOMES = {
         ),
         "index",
     ),
-    **dict.fromkeys(("AdaptiveNeighbors",), "neighbors"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(
         ("AdaptiveCodes", "GroupedCodes", "GroupedRecipe", "Recipe", "SignCodes", "TrellisCodes", "read_codes"),
@@ -98,7 +97,6 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import TrellisIndex as TrellisIndex
     from .index import index_for as index_for
     from .index import open_index as open_index
-    from .neighbors import AdaptiveNeighbors as AdaptiveNeighbors
     from .projections import make_projection as make_projection
 
 
