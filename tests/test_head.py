@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.numpy import save_file
-from safetensors.torch import save_file as save_tensors
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
@@ -162,48 +160,8 @@ def test_shortlists_are_held_in_fewer_bits(weights, inputs, tmp_path, storage, b
         assert held.shortlist_nbytes == bytes_per_weight * weights.size + scales
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_shortlist_may_stay_in_a_safetensors_file(weights, inputs, tmp_path, kind):
-    tensor = torch.from_numpy(weights).to(kind)
-    save_tensors({"other": torch.zeros(3), "lm_head.weight": tensor}, tmp_path / "model.safetensors")
-    file = tmp_path / "model.safetensors", "lm_head.weight"
-    head = ts.Head.from_weights(weights, **SHAPE).with_shortlist(40, file=file)
-    head.save(tmp_path / "head.npz")
-    assert (tmp_path / "head.npz").stat().st_size < head.code_nbytes + 4000
-    loaded = ts.Head.load(tmp_path / "head.npz")
-    assert isinstance(loaded.shortlist.weights, np.memmap)
-    assert_allclose(loaded.logits(inputs), inputs @ tensor.float().numpy().T, rtol=1e-5, atol=1e-5)
-    assert "model.safetensors" in repr(loaded)
-    assert loaded.shortlist_nbytes == tensor.nbytes
-    save_file({"lm_head.weight": weights[::-1].copy()}, tmp_path / "model.safetensors")
-    with pytest.raises(ts.StorageError, match="is not the tensor that this head was made with"):
-        ts.Head.load(tmp_path / "head.npz")
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ts.StorageError, match="No such file"):
-        ts.Head.load(tmp_path / "head.npz")
-
-
-def test_files_of_weights_that_do_not_fit_are_explained(weights, tmp_path):
-    head, path = ts.Head.from_weights(weights, **SHAPE), tmp_path / "model.safetensors"
-    save_file({"a": weights, "b": weights[:3], "c": np.zeros(3, np.float32), "i": np.zeros((3, 2), np.int64)}, path)
-    for key, words in [
-        ("d", "has no tensor 'd'; it has a, b, c"),
-        ("b", "needs weights of shape"),
-        ("c", "must be a matrix of"),
-        ("i", "must be a matrix of"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            head.with_shortlist(5, file=(path, key))
-    save_file({"a": weights}, path)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="cannot be read as a safetensors file: the tensors end at byte"):
-        head.with_shortlist(5, file=(path, "a"))
-    for text in (b"", b"\xff" * 50, b"\x02\0\0\0\0\0\0\0[]"):
-        path.write_bytes(text)
-        with pytest.raises(ValueError, match="cannot be read as a safetensors file"):
-            head.with_shortlist(5, file=(path, "a"))
-    with pytest.raises(ValueError, match="either weights or file="):
-        head.with_shortlist(5)
+def test_weights_of_a_shortlist_that_do_not_fit_are_explained(weights):
+    head = ts.Head.from_weights(weights, **SHAPE)
     with pytest.raises(ValueError, match="the weights of all 40 weight vectors, got 3"):
         head.with_shortlist(5, weights[:3])
 

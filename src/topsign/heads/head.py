@@ -137,10 +137,9 @@ class Head:
     def with_shortlist(
         self,
         size: int,
-        weights: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike,
         *,
         storage: str = "original",
-        file: tuple[str | os.PathLike[str], str] | None = None,
     ) -> Self:
         """Return a head with exact logits among the ``size`` best classes of each input; the codes stay.
 
@@ -149,21 +148,9 @@ class Head:
         weights : array or memory map of shape (n_vectors, n_features)
         storage : "original", "float16" or "int8"
             How the weights are held and saved.
-        file : (path, key)
-            A tensor of a safetensors file, in place of weights, which stay there. A saved head names the file.
         """
-        if (weights is None) == (file is None):
-            raise ValueError("a shortlist needs either weights or file=(path, key)")
-        shape = len(self.biases), self.n_features
-        if file is not None:
-            shortlist = Shortlist.in_file(size, *file)
-            if shortlist.weights.shape != shape:
-                raise ValueError(
-                    f"a shortlist of this head needs weights of shape {shape}, got {shortlist.weights.shape}"
-                )
-        else:
-            shortlist = Shortlist.of(size, exact_weights(weights, shape[1], shape[0]), storage)
-        return replace(self, shortlist=shortlist)
+        exact = exact_weights(weights, self.n_features, len(self.biases))
+        return replace(self, shortlist=Shortlist.of(size, exact, storage))
 
     @property
     def n_features(self) -> int:
@@ -253,7 +240,7 @@ class Head:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an npz file of plain arrays and the recipe; an existing file is replaced atomically.
 
-        The weights of a shortlist are written as they are held, or only named if they are in a separate file.
+        The weights of a shortlist are written as they are held.
         """
         shortlist, weights = (None, {}) if self.shortlist is None else self.shortlist.to_file()
         header: Record = {
@@ -278,7 +265,7 @@ class Head:
             shortlist = None if record is None else Shortlist.from_file(record, arrays, shape)
         except StorageError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
         codes = np.ascontiguousarray(arrays["codes"])
         return cls(recipe, codes, arrays["biases"], arrays["classes"], scoring, link, shortlist)

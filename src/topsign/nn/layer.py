@@ -190,8 +190,7 @@ class CompressedLinear(HeadLayer):
         options: dict[str, Any] = {}
         if short is not None:
             kinds = {"f8": "float64", "f4": "float32", "f2": "float16", "i1": "int8"}
-            storage = "bfloat16" if short.source and short.source.kind == "BF16" else kinds[short.weights.dtype.str[1:]]
-            options = {"shortlist": short.size, "shortlist_storage": storage}
+            options = {"shortlist": short.size, "shortlist_storage": kinds[short.weights.dtype.str[1:]]}
         bias = bool(head.biases.any())
         layer = cls(head.n_features, len(head.classes), family=head.recipe, bias=bias, **options)
         layer.codes.copy_(torch.from_numpy(np.array(head.codes)))
