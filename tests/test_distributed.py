@@ -17,7 +17,6 @@ import topsign as ts
 
 pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
 
-import dask.array
 import folders
 import pyarrow
 import pyarrow.feather
@@ -180,7 +179,7 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
         pyarrow.parquet.write_table(pyarrow.table(columns), lists / f"{i}.parquet", row_group_size=70)
     single = tmp_path / "all.npy"
     np.save(single, signals)
-    forms = [source, single, dask.array.from_array(signals, chunks=(90, 50)), f"file://{source}", lists]
+    forms = [source, single, f"file://{source}", lists]
     made = encode(make_index("grouped").recipe, signals)
     for i, form in enumerate(forms):
         out, options = tmp_path / f"out{i}", {"array": "x"} if form is lists else {}
@@ -519,27 +518,6 @@ def test_the_sample_follows_ids_of_a_column(client, tmp_path):
         assert same_samples(index, plain) == 2000
 
 
-def test_the_sample_of_a_dask_array(client, tmp_path):
-    signals = np.random.default_rng(18).standard_normal((2600, N_FEATURES)).astype(np.float32)
-    flag = str(tmp_path / "flag")
-
-    def checked(block, block_info=None):
-        if block_info[0]["chunk-location"][0] == 2 and not os.path.exists(flag):
-            raise ValueError("not yet")
-        return block
-
-    array = dask.array.from_array(signals, chunks=(900, N_FEATURES)).map_blocks(checked, dtype=np.float32)
-    plain, out = make_index("sign"), tmp_path / "codes"
-    with pytest.raises(ValueError, match="not yet"):
-        ts.distributed.encode(array, out, plain, client=client)
-    Path(flag).touch()
-    done = ts.distributed.encode(array, out, plain, client=client)
-    assert (done.n_written, done.n_segments) == (1, 3)
-    plain.add(signals)
-    with ts.open_index(out) as index:
-        assert same_samples(index, plain) == 2000
-
-
 def test_means_and_nulls_are_stored(client, tmp_path):
     rng = np.random.default_rng(6)
     signals = (rng.standard_normal((900, N_FEATURES)) * np.linspace(3, 0.1, N_FEATURES) + 0.5).astype(np.float32)
@@ -564,11 +542,9 @@ def test_means_and_nulls_are_stored(client, tmp_path):
     mean = entries.mean(axis=0, dtype=np.float64).astype(np.float32)
     centred = make_index("adaptive", center=mean)
     centred.add(entries)
-    blocks = dask.array.from_array(entries, chunks=(90, N_FEATURES))
     encoder = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(entries)
     forms = [
         (tmp_path / "entries.npy", make_index("adaptive", center=True)),
-        (blocks, make_index("adaptive", center=True)),
         (tmp_path / "entries.npy", encoder),
     ]
     for i, (form, made) in enumerate(forms):
@@ -704,9 +680,6 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
         memory = make_index("adaptive")
         memory.add(signals)
         assert_same(index.search(queries), memory.search(queries))
-    blocks = dask.array.from_array(np.vstack([signals[:101], bad]), chunks=(90, N_FEATURES))
-    with pytest.raises(ValueError, match=r"1 of 4 .*block 2 of the array: NaN .* first at row 250, column 7"):
-        ts.distributed.encode(blocks[:300], tmp_path / "blocks", make_index("adaptive"), client=client)
 
 
 def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
@@ -721,17 +694,12 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
         encode(signals, out, index, client=client)
     with pytest.raises(TypeError, match="encoder must be a fitted encoder, an Index or a Recipe, got str"):
         encode(source, out, "hadamard", client=client)
-    with pytest.raises(ValueError, match="a dask array has no id and metadata columns"):
-        encode(dask.array.from_array(signals), out, index, client=client, id_column="id")
     with pytest.raises(ValueError, match=r"part0.npy is not a table; id and metadata columns need"):
         encode(source, out, index, client=client, id_column="id")
     with pytest.raises(TypeError, match=r"client must be a distributed.Client"):
         encode(source, out, index, client="tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match=r"part0.npy has signals of 96 features, the encoder takes 50"):
         encode(source, out, ts.AdaptiveIndex(n_features=50, n_bits=20), client=client)
-    array = dask.array.from_array(signals, chunks=(90, N_FEATURES))
-    with pytest.raises(ValueError, match="unknown sizes; call compute_chunk_sizes"):
-        encode(array[array[:, 0] > 0], out, index, client=client)
     with pytest.raises(ValueError, match="segment_entries must be at least 1, got -3"):
         encode(source, out, index, client=client, segment_entries=-3)
     (source / "broken.npy").write_bytes(b"nothing")

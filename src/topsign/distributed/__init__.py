@@ -24,7 +24,7 @@ from __future__ import annotations
 from ..errors import install as _install
 
 try:
-    import dask.array
+    import dask
     import distributed
     import fsspec
 except ImportError as missing:

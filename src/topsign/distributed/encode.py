@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-import dask.array
 import numpy as np
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
@@ -37,11 +36,10 @@ from .segment_writing import (
     Coding,
     Sample,
     Written,
-    find_segment,
     joined_samples,
     write_from_files,
 )
-from .signal_sources import ArraySource, FileSource, Source
+from .signal_sources import FileSource
 from .unique import check_unique
 
 SEGMENT_BYTES = 2**26
@@ -61,7 +59,7 @@ class EncodingResult:
 
 
 def encode(
-    signals: Location | dask.array.Array,
+    signals: Location,
     out: Location,
     encoder: Encoder | Index | Recipe,
     *,
@@ -81,9 +79,9 @@ def encode(
 
     Parameters
     ----------
-    signals : path, URL or dask array
-        A folder or object-store prefix of files that :mod:`topsign.signals` reads (arrays, sparse matrices, tables),
-        one such file, or a dask array whose blocks, one segment each, hold whole rows. Read block by block.
+    signals : path or URL
+        A folder or object-store prefix of files that :mod:`topsign.signals` reads (arrays, sparse matrices, tables), or
+        one such file. Read block by block.
     out : path or URL
         A folder that all workers see (a shared file system, s3://, gs:// and so on); it is made if it does not exist.
         :func:`open` and :func:`topsign.open_index` open it.
@@ -124,11 +122,7 @@ def encode(
     _check_encoder(encoder)
     if originals is not None:
         check_choice(originals, "originals", ORIGINAL_TYPES)
-    source: Source
-    if isinstance(signals, dask.array.Array):
-        source = ArraySource(client, signals, columns)
-    else:
-        source = FileSource(client, list_files(signals), array, columns)
+    source = FileSource(client, list_files(signals), array, columns)
     recipe = _recipe_of(encoder, metric, source, out)
     source.check(recipe.n_features)
     kept = encoder.originals if isinstance(encoder, Index) else None
@@ -146,7 +140,7 @@ def encode(
     plans = source.plan(missing, first_id, limit)
     below = likely_excluded(store.tables, recipe.n_features, len(store.snapshot) + n_entries)
     coding = Coding(recipe, store.originals, Regional(recipe, store).regions())
-    written = _run(client, store, coding, plans, source, below, progress)
+    written = _run(client, store, coding, plans, below, progress)
     sample = _sample(client, source, plans, written, recipe.n_features, below)
     _commit(client, store, coding, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
     return _encoded(store, sum(one.is_new for one in written))
@@ -166,7 +160,7 @@ def _check_encoder(encoder: object) -> None:
         check_is_fitted(encoder)
 
 
-def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: Source, out: Location) -> Recipe:
+def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: FileSource, out: Location) -> Recipe:
     """Return the recipe of an encoder, index or recipe."""
     if isinstance(encoder, Index) and encoder.deferred is not None:
         recipe = _learned(encoder.deferred, source, out)
@@ -183,7 +177,7 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: So
     return made
 
 
-def _learned(deferred: DeferredIndex, source: Source, out: Location) -> Recipe:
+def _learned(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe:
     """Learn the recipe of an index from the signals, or return that of an existing index in ``out``."""
     if not exists(out):
         source.check(deferred.n_features)
@@ -288,15 +282,12 @@ def _run(
     store: FolderStore,
     coding: Coding,
     plans: list[PlannedSegment],
-    source: Source,
     below: int | None,
     progress: Progress | None,
 ) -> list[Written]:
     """Return all segments in the order of the plans."""
-    index, there = store.now.manifest.index, set(store.backend.list("segments"))
+    index = store.now.manifest.index
     names = {plan: plan.name(index) for plan in plans}
-    write = source.submit_block
-
     held = send(client, coding)
 
     def sent() -> Future:
@@ -307,31 +298,19 @@ def _run(
         return held
 
     def submit(plan: PlannedSegment) -> Future:
-        if write is None:
-            return client.submit(write_from_files, store.backend, sent(), names[plan], plan, below, pure=False)
-        if f"{names[plan]}.safetensors" in there:
-            return client.submit(find_segment, store.backend, sent(), names[plan], plan, pure=False)
-        return again(plan)
-
-    def again(plan: PlannedSegment) -> Future:
-        assert write is not None
-        return write(store, sent(), names[plan], plan, below)
+        return client.submit(write_from_files, store.backend, sent(), names[plan], plan, below, pure=False)
 
     total, done = sum(plan.n_entries for plan in plans), 0
     written: dict[PlannedSegment, Written] = {}
     failed: dict[PlannedSegment, Exception] = {}
-    unsound: list[PlannedSegment] = []
-    for jobs, send_job in ((plans, submit), (unsound, again)):
-        for plan, found, error in run_all(client, jobs, send_job, name=str):
-            if error is not None:
-                failed[plan] = error
-            elif found is None:  # a damaged segment of an earlier run
-                unsound.append(plan)
-            else:
-                written[plan] = found
-                done += plan.n_entries
-                if progress is not None:
-                    progress(done, total)
+    for plan, found, error in run_all(client, plans, submit, name=str):
+        if error is not None:
+            failed[plan] = error
+        else:
+            written[plan] = found
+            done += plan.n_entries
+            if progress is not None:
+                progress(done, total)
     if failed:
         _raise_failed(store.path, [failed[plan] for plan in plans if plan in failed], len(plans))
     return [written[plan] for plan in plans]
@@ -339,7 +318,7 @@ def _run(
 
 def _sample(
     client: Client,
-    source: Source,
+    source: FileSource,
     plans: list[PlannedSegment],
     written: list[Written],
     n_features: int,

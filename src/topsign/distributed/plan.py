@@ -1,13 +1,10 @@
-"""Assignment of file rows or array blocks to segments."""
+"""Assignment of file rows to segments."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ..signals import SignalFile, TableColumns
 
@@ -24,21 +21,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class ArrayBlock:
-    """Block of a dask array."""
-
-    name: str  # of the array
-    number: int
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
 class PlannedSegment:
     """Planned segment, whose entries have consecutive internal ids from ``first_id``."""
 
     first_id: int
-    parts: tuple[Piece, ...] | tuple[ArrayBlock]
+    parts: tuple[Piece, ...]
     columns: TableColumns = NO_COLUMNS  # id and metadata columns of tables
 
     @property
@@ -53,9 +40,8 @@ class PlannedSegment:
 
     def __str__(self) -> str:
         first, last = self.parts[0], self.parts[-1]
-        of = first.name if isinstance(first, ArrayBlock) else first.file.name
-        more = f" to {last.file.name}" if isinstance(last, Piece) and len(self.parts) > 1 else ""
-        return f"segment of {self.n_entries} rows from row {first.start} of {of}{more}"
+        more = f" to {last.file.name}" if len(self.parts) > 1 else ""
+        return f"segment of {self.n_entries} rows from row {first.start} of {first.file.name}{more}"
 
 
 def plan_files(
@@ -75,11 +61,3 @@ def plan_files(
                 first_id, parts, room = first_id + limit, [], limit
     if parts:
         yield PlannedSegment(first_id, tuple(parts), columns)
-
-
-def plan_blocks(array: Any, first_id: int) -> Iterator[PlannedSegment]:
-    """Yield one segment per non-empty block of a dask array."""
-    ends = np.cumsum(array.chunks[0]).tolist()
-    for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False)):
-        if stop > start:
-            yield PlannedSegment(first_id + start, (ArrayBlock(array.name, number, start, stop),))

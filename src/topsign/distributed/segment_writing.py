@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
-from .._checks import as_signals, check_metadata
-from .._rows import Rows, take_rows
+from .._checks import check_metadata
+from .._rows import take_rows
 from ..encoding import encode
 from ..errors import StorageError
 from ..families import Recipe
@@ -24,7 +24,7 @@ from ..store.extras import EXTRA_FILES
 from ..store.manifest import SegmentRecord
 from ..store.stored_columns import StoredColumns, columns_of
 from ..store.stored_file import FileWriter, find_columns
-from .plan import ArrayBlock, Piece, PlannedSegment
+from .plan import PlannedSegment
 
 ENCODED_ROWS = 8192
 """Signals per encoded block, whose codes are in memory in addition to those of the segment."""
@@ -63,17 +63,6 @@ class Written(NamedTuple):
         return self.sample is not None
 
 
-class BlockRows(Rows):
-    """Rows of a block, numbered as in the complete array."""
-
-    def __init__(self, values: Array, start: int) -> None:
-        self._values, self._start = as_signals(values), start
-        super().__init__((start + len(values), values.shape[1]), values.dtype)
-
-    def read(self, start: int, stop: int) -> Array:
-        return self._values[start - self._start : stop - self._start]
-
-
 def find_segment(backend: Backend, coding: Coding, name: str, plan: PlannedSegment) -> Written | None:
     """Return the segment of an earlier run if it is complete and undamaged."""
     extras = coding.extra_names(name)
@@ -98,7 +87,6 @@ def write_from_files(backend: Backend, coding: Coding, name: str, plan: PlannedS
         return found
     filled = _SegmentArrays(coding, plan, below)
     for piece in plan.parts:
-        assert isinstance(piece, Piece)
         try:
             rows = slice(piece.start, piece.stop)
             values = plan.columns.read_rows(piece.file, rows)
@@ -113,7 +101,6 @@ def sample_files(plan: PlannedSegment, n_features: int, below: int | None) -> Sa
     """Return the calibration sample of an existing segment by reading only its signals."""
     first, found = plan.first_id, []
     for piece in plan.parts:
-        assert isinstance(piece, Piece)
         rows = slice(piece.start, piece.stop)
         ids = ids_of_rows(first, rows.stop - rows.start, plan.columns.read_rows(piece.file, rows)["ids"])
         chosen = sampled_rows(ids, n_features, below)
@@ -133,20 +120,6 @@ def ids_of_rows(first: int, n_rows: int, given: list[Any] | None) -> Int64:
     if given and all(isinstance(one, int) and abs(one) < 2**62 for one in given):
         return np.array(given, np.int64)
     return np.arange(first, first + n_rows)
-
-
-def write_from_block(
-    backend: Backend, coding: Coding, name: str, plan: PlannedSegment, below: int | None, values: Array
-) -> Written:
-    """Write a segment from a block of an array."""
-    (part,) = plan.parts
-    assert isinstance(part, ArrayBlock)
-    filled = _SegmentArrays(coding, plan, below)
-    try:
-        filled.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop), None)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"block {part.number} of the array: {error}") from None
-    return _write(backend, coding, name, plan, filled)
 
 
 def _write(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, filled: _SegmentArrays) -> Written:

@@ -23,10 +23,7 @@ class Place:
     def at(cls, location: Location) -> Place:
         """Return the place of a path or URL; paths become absolute because workers run in other directories."""
         if not isinstance(location, (str, os.PathLike)):
-            raise TypeError(
-                f"expected a path or URL, got {type(location).__name__}; save the array with np.save first, or "
-                "encode a dask array (dask.array.from_array)"
-            )
+            raise TypeError(f"expected a path or URL, got {type(location).__name__}; save the array with np.save first")
         text = os.fspath(location).removeprefix("file://")
         return cls(text if "://" in text else os.path.abspath(text))
 
