@@ -293,7 +293,10 @@ def ring_norm(ring, code):
 
 
 def ring_encode(ring, coordinates):
-    """The cheapest closed path through 16 states, which begins where the cheapest open path ends; and its factor."""
+    """The cheapest closed path through 16 states, and its factor.
+
+    Its first state is that of the cheapest open path, which begins and ends in the middle of the ring.
+    """
     f, costs = np.float32, np.zeros((ring.n_steps, 256), np.float32)
     for step in range(ring.n_steps):
         book, first = ring_book(ring, step).astype(np.int32), int(ring.first[step])
@@ -303,16 +306,20 @@ def ring_encode(ring, coordinates):
             slope = (f(-2) * ring.weights[first + c]) * (coordinates[first + c] * ring.scales[first + c])
             costs[step] = costs[step] + slope * book[:, c].astype(f)
 
-    def run(totals):
-        before = []
-        for step in range(ring.n_steps):
+    def run(first, totals):
+        before = {}
+        for step in [*range(first, ring.n_steps), *range(first)]:
             paths = totals[:, np.newaxis] + costs[step].reshape(16, 16)
-            before.append(paths.argmin(axis=0))  # of equal costs the lower state
+            before[step] = paths.argmin(axis=0)  # of equal costs the lower state
             totals = paths.min(axis=0)
         return totals, before
 
-    start = int(run(np.zeros(16, f))[0].argmin())
-    _, before = run(np.where(np.arange(16) == start, f(0), f(1e30)))
+    middle = ring.n_steps // 2
+    totals, before = run(middle, np.zeros(16, f))
+    start = int(totals.argmin())
+    for step in reversed(range(middle)):
+        start = int(before[step][start])
+    _, before = run(0, np.where(np.arange(16) == start, f(0), f(1e30)))
     nibbles, state = [0] * ring.n_steps, start
     for step in reversed(range(ring.n_steps)):
         nibbles[step], state = state, int(before[step][state])

@@ -85,11 +85,13 @@ class RingEncoder {
     void encode(const float* coordinates, uint8_t* code) {
         price(coordinates);
         alignas(64) float totals[kStates] = {};
-        run(totals);
-        const int start = int(std::min_element(totals, totals + kStates) - totals);
+        const int64_t middle = ring_.n_steps / 2;
+        run(middle, totals);
+        int start = int(std::min_element(totals, totals + kStates) - totals);
+        for (int64_t step = middle - 1; step >= 0; --step) start = from_[step * kStates + start];
         std::fill(totals, totals + kStates, kUnreachable);
         totals[start] = 0;
-        run(totals);
+        run(0, totals);
         int state = start;
         for (int64_t step = ring_.n_steps - 1; step >= 0; --step) {
             uint8_t& byte = code[step / 2];
@@ -125,10 +127,12 @@ class RingEncoder {
         }
     }
 
-    // Cheapest paths from the states at these costs around the ring; of equal costs the lower state before a step wins.
-    void run(float* totals) {
+    // Cheapest paths once around the ring, from the states before step `first` at these costs; of equal costs the lower
+    // state before a step wins.
+    void run(int64_t first, float* totals) {
         V best[kVectors];
-        for (int64_t step = 0; step < ring_.n_steps; ++step) {
+        for (int64_t i = 0; i < ring_.n_steps; ++i) {
+            const int64_t step = (first + i) % ring_.n_steps;
             const float* const costs = costs_.data() + step * kWindows;
             Ints from[kVectors] = {};
             for (int v = 0; v < kVectors; ++v) best[v] = splat<V>(totals[0]) + load<V>(costs + v * kWidth);

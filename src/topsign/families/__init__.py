@@ -6,7 +6,7 @@ from ..codes import Codes, message_parts
 from ..errors import StorageError
 from .adaptive import AdaptiveCodes, AdaptiveRecipe
 from .base import METRICS, SCORINGS, Recipe
-from .comparison import CodeComparison, Comparison, Gather, Null, PairComparison, Pairing, unit_queries
+from .comparison import Comparison, Gather, Null, PairComparison, Pairing, unit_queries
 from .signs import GroupedCodes, GroupedRecipe, SignCodes, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe
 from .weight_coding import Logits
@@ -16,7 +16,6 @@ __all__ = [
     "SCORINGS",
     "AdaptiveCodes",
     "AdaptiveRecipe",
-    "CodeComparison",
     "Comparison",
     "Gather",
     "GroupedCodes",

@@ -580,6 +580,15 @@ class Sample:
         return block
 
 
+def dealt(rates: Float64, n_places: int) -> npt.NDArray[np.int64]:
+    """Return the place of each rate: in falling order, each goes to the first place with the smallest sum."""
+    sums, found = [(0.0, place) for place in range(n_places)], np.empty(len(rates), np.int64)
+    for at, rate in enumerate(rates.tolist()):
+        total, found[at] = sums[0]
+        heapq.heapreplace(sums, (total + rate, int(found[at])))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Coordinates dealt to the steps of a ring, such that each step has about the same number of bits."""
@@ -599,11 +608,13 @@ class Steps:
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)
         most = min(int(np.count_nonzero(rates)), STEP_DIMS * n_steps, MAX_CODED)
         chosen = np.argsort(-rates, kind="stable")[:most]
-        loads = [(0.0, step) for step in range(n_steps)]
-        step_of = np.empty(most, np.int64)
-        for place, rate in enumerate(rates[chosen].tolist()):  # the largest rate to the step with the smallest sum
-            load, step_of[place] = loads[0]
-            heapq.heapreplace(loads, (load + rate, int(step_of[place])))
+        kept, step_of = rates[chosen], dealt(rates[chosen], n_steps)
+        if kept[0] > STEP_BITS:
+            # The odd step of a byte reads both nibbles: a coordinate there can have up to eight bits.
+            byte_of = dealt(kept, n_steps // 2)
+            for byte in range(n_steps // 2):
+                mine = np.flatnonzero(byte_of == byte)
+                step_of[mine] = 2 * byte + 1 - dealt(kept[mine], 2)
         order = np.argsort(step_of, kind="stable")
         coded, dims = chosen[order], np.bincount(step_of, minlength=n_steps)
         white = variances[coded].min() == variances[coded].max()

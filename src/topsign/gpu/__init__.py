@@ -1,11 +1,8 @@
 """Search and encoding on a CUDA device, with the same bits as on the CPU. Needs CuPy (extra ``gpu``).
 
-:meth:`topsign.Index.to` returns a :class:`GpuIndex`, which searches codes of all four families. :class:`SignalEncoder`
-encodes signals of host memory, :meth:`GpuEncoder.encode_resident` signals that are on the device already. Layers of
-:mod:`topsign.nn` use a :class:`HeadScanner`.
+:meth:`topsign.Index.to` returns a :class:`GpuIndex`. :class:`SignalEncoder` encodes signals of host memory,
+:meth:`GpuEncoder.encode_resident` signals that are on the device already. Layers use a :class:`HeadScanner`.
 """
-
-from __future__ import annotations
 
 from ..errors import GpuError, GpuMemoryError
 from .device import cuda_device

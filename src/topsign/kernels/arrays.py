@@ -158,9 +158,8 @@ class Scoring:
     @property
     def limit(self) -> int:
         """Largest magnitude of rounded values of queries, such that sums fit 32 bits."""
-        if self.kind == "signs":  # tables have sums of four values
-            return min(MAX_VALUE // 4, (2**31 - 1) // self.width)
-        return min(MAX_VALUE, (2**31 - 1) // max(1, self.width * (127 if self.kind == "ring" else 1)))
+        most = MAX_VALUE // 4 if self.kind == "signs" else MAX_VALUE  # tables of signs have sums of four values
+        return min(most, (2**31 - 1) // max(1, self.width * (127 if self.kind == "ring" else 1)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Scoring, tuple(getattr(self, one.name) for one in fields(self))  # without the addresses of this process

@@ -102,9 +102,7 @@ def n_threads(asked: int | None) -> int:
         if not setting.isdecimal() or int(setting) < 1:
             raise ValueError(f"TOPSIGN_NUM_THREADS must be a positive integer, got {setting!r}")
         return int(setting)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _choose(name: str | None) -> Kernels:

@@ -387,8 +387,8 @@ class Kernels:
     def ring_encode(self, ring: Ring, coordinates: Float32, *, n_threads: int = 1) -> Bytes:
         """Return trellis codes of coordinates, (n, n_steps / 2 + 2): the cheapest closed paths, and cosine factors.
 
-        A first pass around the ring, from any state, finds the state with the cheapest path; the second begins and ends
-        there. Of equal costs the lower state wins.
+        A first pass from the middle of the ring finds the state at its beginning, where the second begins and ends. Of
+        equal costs the lower state wins.
         """
         out = np.empty((len(coordinates), ring.n_steps // 2 + FACTOR_BYTES), np.uint8)
         self._call("ts_ring_encode", n_threads, c_ring(ring), c_rows(coordinates), address(out))

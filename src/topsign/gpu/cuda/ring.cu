@@ -12,8 +12,9 @@ __device__ __forceinline__ u32 word_of(const uint4& four, u32 number) {
     return number == 0 ? four.x : number == 1 ? four.y : number == 2 ? four.z : four.w;
 }
 
-// Finds the last state of the cheapest free path, then the cheapest path that begins and ends with this state. Writes the
-// state before each state, (n_steps, n_signals, 16), and the last state of each signal.
+// Finds the state before step 0 on the cheapest free path that begins and ends in the middle of the ring, then the cheapest
+// path that begins and ends with this state. Writes the state before each state, (n_steps, n_signals, 16), and the last
+// state of each signal.
 extern "C" __global__ void __launch_bounds__(THREADS) find_paths(const float* coordinates, const uint4* steps, const uint4* columns,
                                                                  const float4* squares, const float2* slopes, u32 n_coded, u32 n_steps,
                                                                  u32 n_signals, u8* from, u8* last) {
@@ -29,9 +30,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_paths(const float* co
 #pragma unroll 1
     for (u32 pass = 0; pass < 2; ++pass) {
         float totals[SIGNALS];
+        u32 origins[SIGNALS];  // states before step 0 on the paths to this state
 #pragma unroll
-        for (u32 s = 0; s < SIGNALS; ++s) totals[s] = pass == 0 || state == start[s] ? 0.f : UNREACHABLE;
-        for (u32 step = 0; step < n_steps; ++step) {
+        for (u32 s = 0; s < SIGNALS; ++s) {
+            totals[s] = pass == 0 || state == start[s] ? 0.f : UNREACHABLE;
+            origins[s] = state;
+        }
+        for (u32 i = 0; i < n_steps; ++i) {
+            const u32 step = pass == 0 ? (n_steps / 2 + i) % n_steps : i;
             const uint4 place = __ldg(steps + step);
             float costs[SIGNALS][STATES];
 #pragma unroll
@@ -65,6 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_paths(const float* co
                     if (other < best) best = other, before = h;
                 }
                 totals[s] = best;
+                const u32 origin = __shfl_sync(ALL, origins[s], team + before);
+                origins[s] = step == 0 ? before : origin;
                 if (pass == 1 && mine + s < n_signals) from[(u64(step) * n_signals + mine + s) * STATES + state] = u8(before);
             }
         }
@@ -77,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_paths(const float* co
                 const u32 there = __shfl_xor_sync(ALL, start[s], d);
                 if (other < best || (other == best && there < start[s])) best = other, start[s] = there;
             }
+            start[s] = __shfl_sync(ALL, origins[s], team + start[s]);
             if (state == 0 && mine + s < n_signals) last[mine + s] = u8(start[s]);
         }
     }
