@@ -1,8 +1,8 @@
 """Encoding and building: microseconds per signal of every family and projection, and ``topsign build`` of a file.
 
-Batches of 256 signals and of one, all contestants interleaved. Peers are the matrix product of a dense projection and
-FAISS's LSH. The second table times ``topsign build`` of a Parquet file of 384 features into trellis codes of 24 bytes
-along principal axes, and its stages separately. Needs pyarrow.
+Batches of 256 signals and of one, all contestants interleaved; processor time with one thread. Peers are the matrix
+product of a dense projection and FAISS's LSH. The second table times ``topsign build`` of a Parquet file of 384
+features into trellis codes of 24 bytes along principal axes, and its stages separately. Needs pyarrow.
 """
 
 import shutil
@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from search import clock
 from shared.families import FAMILIES, index_of, untrained
 from shared.results import arguments, interleaved, ratio, save, spread, table
 
@@ -42,7 +43,9 @@ def encoding(options):
     calls = contestants(n, n // 16)
     for size in (256, 1):
         batch = rng.standard_normal((size, n), dtype=np.float32)
-        times = 1e6 / size * interleaved([partial(call, batch) for call in calls.values()], options.repeats)
+        times = (
+            1e6 / size * interleaved([partial(call, batch) for call in calls.values()], options.repeats, clock(options))
+        )
         for i, (name, n_bytes) in enumerate(calls):
             rows.append([name, n_bytes, size, spread(times[:, i]), ratio(times[:, 0], times[:, i])])
     columns = ["code", "bytes", "batch", "us per signal", "times as fast as the product"]
@@ -97,7 +100,7 @@ def building(options, folder):
         "project and encode": lambda: encode(recipe, signals),
         "topsign build, all of it": build,
     }
-    times = interleaved(list(calls.values()), max(2, options.repeats // 3))
+    times = interleaved(list(calls.values()), max(2, options.repeats // 3), clock(options))
     rows = [[name, spread(times[:, i]), spread(1e6 * times[:, i] / len(signals))] for i, name in enumerate(calls)]
     title = f"topsign build of {len(signals):,} signals of 384 features, {options.threads} thread(s)"
     return table(title, ["stage", "seconds", "us per signal"], rows)
