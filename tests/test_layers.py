@@ -16,7 +16,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 TREES = {source: ast.parse(source.read_text()) for source in SOURCES}
 
 LAYERS = [
-    {"errors", "_arrays", "_extensions", "_lazy", "_signals", "_system", "_warning"},
+    {"errors", "_arrays", "_extensions", "_lazy", "_system", "_warning"},
     {"_rows"},
     {"_checks", "_files"},
     {"_random", "_page", "_estimators", "_safetensors"},

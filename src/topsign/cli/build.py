@@ -161,6 +161,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
                         progress.update(bar, completed=done)
                         raise_interrupt()
     except KeyboardInterrupt:
+        index.refresh()  # the interrupt may have come between a commit and its snapshot
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; continue with: {again}"
         errors.print(message)
         raise typer.Exit(INTERRUPTED) from None

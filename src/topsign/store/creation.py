@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version as version_of
 from typing import Any
 
 import numpy as np
 
 from .._files import Record
-from .._signals import DeferredSignals
 from .._system import why
 from ..errors import StorageError
 from ..families import Recipe
@@ -40,8 +39,6 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
 
     ``parts`` are those of :func:`write_first`.
     """
-    deferred = DeferredSignals()
-    parts["before_commit"] = deferred.begin
     try:
         if is_url(path):
             bucket = Bucket(path)
@@ -55,8 +52,6 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
         raise StorageError(path, "folder", f"exists, but may not survive a power loss: {why(error)}") from None
     except OSError as error:
         raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
-    finally:
-        deferred.end()
 
 
 def write_first(
@@ -68,7 +63,6 @@ def write_first(
     sources: dict[str, Record],
     originals: str | None = None,
     tables: Mapping[str, Table] | None = None,
-    before_commit: Callable[[], None],
 ) -> None:
     """Write the first version of a new store; raise FileExistsError if another client has written one."""
     writer = FileWriter(backend)
@@ -89,7 +83,6 @@ def write_first(
         tables={name: writer.write("segments", table, 0) for name, table in (tables or {}).items()},
     )
     backend.sync(FOLDERS)
-    before_commit()
     try:
         Versions(backend).commit(manifest)
     except SupersededError:

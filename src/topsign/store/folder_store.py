@@ -18,7 +18,6 @@ from itertools import count
 from typing import NoReturn, TypeVar
 
 from .._files import Record, parse_json
-from .._signals import DeferredSignals
 from .._system import why
 from ..errors import ConflictError, StorageError
 from ..families import Recipe
@@ -146,24 +145,21 @@ class FolderStore:
         """
         seen = self.now
         for attempt in count(1):
-            deferred = DeferredSignals()
             try:
                 for result in self._repeated(make):
                     return result
-                with self.change(seen, deferred) as change:
+                with self.change(seen) as change:
                     result = make(change)
                 return result
             except SupersededError:
                 if attempt == ATTEMPTS:
                     raise
-            finally:
-                deferred.end()  # after the block, whose end looks for signals
             time.sleep(random.uniform(0, 0.005 * min(attempt, 40)))
         raise AssertionError
 
     @contextmanager
-    def change(self, seen: Loaded | None = None, deferred: DeferredSignals | None = None) -> Iterator[FolderChange]:
-        """Change the store; signals are deferred from the commit on if the caller ends the deferral."""
+    def change(self, seen: Loaded | None = None) -> Iterator[FolderChange]:
+        """Change the store, which is committed at the end of the block."""
         seen = seen or self.now
         with self._locked():
             newest = self.load()
@@ -173,8 +169,6 @@ class FolderStore:
                 yield change
                 loaded, manifest = newest, change.finish()
                 if manifest is not None:
-                    if deferred is not None:
-                        deferred.begin()
                     change.commit_begun = True
                     self._commit(newest, manifest)
                     loaded = Loaded(manifest, change.snapshot, change.tables)
@@ -258,7 +252,9 @@ class FolderStore:
         if isinstance(error, UnknownOutcomeError):
             return
         if not self.backend.is_shared:
-            with suppress(StorageError):  # the next change tries again
+            with suppress(OSError, StorageError):  # the next change tries again
+                if change.commit_begun and not isinstance(error, OSError | StorageError):
+                    self.backend.sync(["versions"])  # an interrupt may have come between a version's name and its sync
                 self.commits.clean(self.commits.newest())
         elif isinstance(error, ConflictError) or not change.commit_begun:
             change.delete_written()
