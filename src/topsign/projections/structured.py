@@ -53,8 +53,17 @@ class StackedBlocks(Projection):
         if rows is None and self.n_pool == self.n_features:
             self._rotate(0, values, out, n_threads)
             return
-        blocks, coordinates = self._place(np.arange(self.n_pool) if rows is None else rows)
         rotated = np.empty_like(values)
+        if rows is None:
+            for block in range(self.n_blocks):
+                self._rotate(block, values, rotated, n_threads)
+                here = out[:, block * self.n_features : (block + 1) * self.n_features]
+                if here.shape == rotated.shape:
+                    here[:] = rotated
+                else:  # coordinates are never outside, and wrapping them is faster than checking them
+                    np.take(rotated, self.last_coordinates, axis=1, out=here, mode="wrap")
+            return
+        blocks, coordinates = self._place(rows)
         for block in np.unique(blocks):
             self._rotate(int(block), values, rotated, n_threads)
             here = blocks == block
