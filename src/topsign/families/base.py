@@ -263,7 +263,7 @@ class Recipe(ABC):
             n_features = record["n_features"]
             if type(n_features) is not int or not 0 < n_features <= MAX_FEATURES:
                 raise ValueError(f"n_features must be an integer in [1, {MAX_FEATURES}], got {n_features!r}")
-            family = check_choice(record["family"], "family", tuple(Recipe.families))
+            family = check_choice(record["family"], "family", tuple(sorted(Recipe.families)))
             return Recipe.families[family].parse(record)
         except StorageError as error:
             raise StorageError(path, error.section, error.problem) from None
