@@ -290,7 +290,7 @@ def test_signals_are_not_accepted_as_projections(rng):
     signals = rng.standard_normal((20, 64)).astype(np.float32)
     encoder = ts.AdaptiveEncoder(16, random_state=1).fit(signals)
     codes, projected = encoder.encode(signals), encoder.project(signals)
-    for compare in (codes.mismatches, codes.scores, ts.export.FaissBinary.of(codes).queries):
+    for compare in (codes.mismatches, codes.scores):
         with pytest.raises(ValueError, match="got a plain ndarray, which may hold the signals themselves"):
             compare(signals)
     joined = np.concatenate([np.asarray(projected)[:5], np.asarray(projected)[5:]])
@@ -303,22 +303,3 @@ def test_signals_are_not_accepted_as_projections(rng):
     centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
     with pytest.raises(ValueError, match="different projections"):
         centred.encode(signals).scores(centred.projection_.apply(signals))
-
-
-def test_engines_take_codes_and_queries_of_one_projection(rng):
-    signals = rng.standard_normal((20, 64)).astype(np.float32)
-    index, other = (ts.AdaptiveIndex(n_features=64, n_bits=16, center=True, random_state=seed) for seed in (1, 2))
-    for one in (index, other):
-        one.add(signals)
-    engine = ts.export.ScipySparse.of(index)
-    entries = engine.entries(index.get(index.ids).codes)
-    found = engine.mismatches(entries @ engine.queries(index.project(signals[:3])).T)
-    distances = index.search(signals[:3], 20, scoring="hamming")
-    for query in range(3):
-        assert_array_equal(found[distances.ids[query], query], np.rint(16 * distances.distances[query]))
-    with pytest.raises(ValueError, match="made with another projection"):
-        engine.entries(other.get(other.ids).codes)
-    with pytest.raises(ValueError, match="different projections"):
-        engine.queries(other.project(signals))
-    with pytest.raises(ValueError, match="different projections"):
-        engine.queries(index.recipe.projection.apply(signals))  # the mean has not been subtracted

@@ -1,4 +1,4 @@
-"""Adapters for engines, and tables of codes: exact in both directions. tests/engines uses real engines."""
+"""Codes for other engines, and tables of codes: exact in both directions. tests/engines uses real engines."""
 
 import json
 
@@ -14,8 +14,6 @@ from topsign import export
 from topsign.families import AdaptiveRecipe, GroupedRecipe
 from topsign.projections import Projected
 
-HAMMING = [export.FaissBinary, export.USearchBits, export.LanceBinary, export.PgvectorBits, export.DuckDBBits]
-SPARSE = [export.ScipySparse, export.QdrantSparse, export.PgvectorSparse]
 SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024), (2, 16), (30, 240)]  # the last two are grouped codes
 FAMILIES = {
     "adaptive": lambda **options: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7, **options),
@@ -43,107 +41,35 @@ def make_projected(rng, n_queries, codes):
     return Projected.of(rng.standard_normal((n_queries, codes.n_pool)).astype(np.float32), codes.recipe)
 
 
-def bits_of(entry):
-    """Return the vector of a Hamming engine as booleans."""
-    if isinstance(entry, str):
-        return np.array(list(entry)) == "1"
-    values = np.array(entry.as_py() if hasattr(entry, "as_py") else entry, np.uint8)
-    return np.unpackbits(values, bitorder="little").astype(bool)
-
-
-def dense_of(entry, n_pool):
-    """Return the vector of a sparse engine as a dense vector."""
-    out = np.zeros(n_pool)
-    if isinstance(entry, str):
-        values, size = entry.split("/")
-        assert int(size) == n_pool
-        pairs = [pair.split(":") for pair in values.strip("{}").split(",")]
-        out[[int(row) - 1 for row, _ in pairs]] = [float(value) for _, value in pairs]
-    elif isinstance(entry, dict):
-        out[entry["indices"]] = entry["values"]
-    else:
-        out[:] = entry
-    return out
-
-
 @pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
-@pytest.mark.parametrize("adapter", HAMMING, ids=lambda adapter: adapter.__name__)
-def test_hamming_engines_by_the_definition(rng, adapter, n_bits, n_pool):
+def test_bits_and_signs_by_the_definition(rng, n_bits, n_pool):
+    """Hamming distances of one-hot bits and dot products of signs are functions of the mismatches."""
     codes = make_codes(rng, 6, n_bits, n_pool)
     projected = make_projected(rng, 4, codes)
-    engine = adapter.of(codes)
-    entries, queries = engine.entries(codes), engine.queries(projected)
-    distances = [[(bits_of(query) != bits_of(entry)).sum() for entry in entries] for query in queries]
-    wanted = [
+    wanted = np.array(
         [
-            reference.mismatches(query >= 0, signs > 0, rows)
-            for rows, signs in zip(codes.locations, codes.signs, strict=True)
+            [
+                reference.mismatches(query >= 0, signs > 0, rows)
+                for rows, signs in zip(codes.locations, codes.signs, strict=True)
+            ]
+            for query in projected
         ]
-        for query in projected
-    ]
-    assert_array_equal(engine.mismatches(distances), wanted)
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
-@pytest.mark.parametrize("adapter", SPARSE, ids=lambda adapter: adapter.__name__)
-def test_sparse_engines_by_the_definition(rng, adapter, n_bits, n_pool):
-    codes = make_codes(rng, 6, n_bits, n_pool)
-    projected = make_projected(rng, 4, codes)
-    engine = adapter.of(codes)
-    entries = engine.entries(codes)
-    rows = entries.toarray() if adapter is export.ScipySparse else [dense_of(entry, n_pool) for entry in entries]
-    products = np.array([dense_of(query, n_pool) for query in engine.queries(projected)]) @ np.array(rows).T
-    answers = -products if adapter is export.PgvectorSparse else products
-    assert_array_equal(engine.mismatches(answers), codes.mismatches(projected))
-
-
-def test_engines_of_an_index(rng):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
-    assert export.PgvectorBits.of(index) == export.PgvectorBits(n_kept=8, n_pool=64)
-    assert export.PgvectorBits.of(index).column == "bit(128)"
-    assert export.PgvectorSparse.of(index).column == "sparsevec(64)"
-    assert export.FaissBinary(n_kept=3, n_pool=5).dimension == 16
-
-
-def test_engines_of_a_sign_index_compare_plain_signs(rng):
-    index = ts.SignIndex(n_features=64, n_bytes=7, random_state=7)
-    ids = index.add(rng.standard_normal((5, 64)))
-    engine, codes = export.FaissBinary.of(index), index.get(ids).codes
-    entries, queries = engine.entries(codes), engine.queries(projected := index.project(rng.standard_normal((3, 64))))
-    assert engine.n_bytes == 7
-    assert_array_equal(entries, codes.data)
+    )
+    entries, queries = codes.to_bits(), ts.query_bits(projected)
     distances = np.bitwise_count(queries[:, np.newaxis] ^ entries).sum(axis=2)
-    assert_array_equal(engine.mismatches(distances), codes.mismatches(projected))
-    assert export.PgvectorBits.of(codes).column == "bit(56)"
-    with pytest.raises(
-        ValueError, match="ScipySparse takes codes that have form='sparse'; sign codes have 'codes', 'bi"
-    ):
-        export.ScipySparse.of(index)
+    assert_array_equal(distances, n_pool - n_bits + 2 * wanted)
+    assert_array_equal(codes.to_sparse() @ np.where(projected >= 0, 1, -1).T, n_bits - 2 * wanted.T)
+    texts = export.bit_texts(entries, 2 * n_pool)
+    assert_array_equal(np.packbits(np.array([list(text) for text in texts]) == "1", axis=1, bitorder="little"), entries)
 
 
-def test_engines_refuse_codes_without_signs(rng):
-    index = FAMILIES["trellis"]()
-    codes = index.get(index.add(rng.standard_normal((700, 32)))).codes
-    words = "FaissBinary takes codes that have form='bits'; trellis codes have 'codes', 'dense'"
-    with pytest.raises(ValueError, match=words):
-        export.FaissBinary.of(codes)
-    with pytest.raises(ValueError, match=words):
-        export.FaissBinary(n_kept=8, n_pool=64).entries(codes)
-
-
-def test_engines_refuse_what_does_not_fit(rng):
-    engine = export.FaissBinary(n_kept=8, n_pool=64)
-    with pytest.raises(ValueError, match="codes of n_kept=4, n_pool=64 do not fit an engine made for n_kept=8"):
-        engine.entries(make_codes(rng, 2, 4, 64))
-    with pytest.raises(ValueError, match="one column per row of the pool, n_pool=64"):
-        engine.queries(np.zeros((1, 63)))
-    for wrong in (55, 57.5, 56 + 17, np.nan, 2**31 - 1):
-        with pytest.raises(ValueError, match="mismatches out of 8, which cannot be"):
-            engine.mismatches([56, wrong])
-    with pytest.raises(ValueError, match=r"n_kept must be in \[1, 64\], got 65"):
-        export.ScipySparse(n_kept=65, n_pool=64)
-    with pytest.raises(ValueError, match=r"n_pool of a sparsevec query must be in \[1, 16000\], got 16001"):
-        export.PgvectorSparse(n_kept=8, n_pool=16_001)
+def test_bits_of_a_sign_index_are_plain_signs(rng):
+    index = ts.SignIndex(n_features=64, n_bytes=7, random_state=7)
+    codes = index.get(index.add(rng.standard_normal((5, 64)))).codes
+    projected = index.project(rng.standard_normal((3, 64)))
+    queries = np.packbits(projected >= 0, axis=1, bitorder="little")
+    distances = np.bitwise_count(queries[:, np.newaxis] ^ codes.to_bits()).sum(axis=2)
+    assert_array_equal(distances, codes.mismatches(projected))
 
 
 def test_nearest_orders_ties_by_id_and_refuses_to_guess():

@@ -132,7 +132,7 @@ import topsign as ts
 index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
 index.add(np.zeros((2, 64)))
 ids: npt.NDArray[np.int64] = index.search(np.zeros(64), k=1).ids
-table = ts.export.FaissBinary.of(index).mismatches([1, 2])
+table = ts.export.nearest([1, 2], [0, 1], k=1, n_entries=2)
 """
 
 

@@ -17,7 +17,7 @@ import typer
 from .._arrays import Array
 from .._files import write_file
 from ..codes import Codes
-from ..export import Adapter, PgvectorBits, PgvectorSparse, write_parquet
+from ..export import bit_texts, write_parquet
 from ..families import Recipe
 from ..index import Index
 from .app import app, console, exit_on_error, fail
@@ -25,9 +25,23 @@ from .options import IndexPath, opened_index
 from .output import progress_bar
 
 SUFFIXES = (".npz", ".parquet", ".csv")
-TEXTS: dict[str, type[Adapter]] = {"bits": PgvectorBits, "sparse": PgvectorSparse}
-"""Forms that can be written to .csv, as text that pgvector reads."""
 EXPORT_ROWS = 4096
+
+
+def _bit_texts(codes: Any) -> list[str]:
+    """Return one-hot bits, or the signs if all are kept, as strings of zeros and ones."""
+    return bit_texts(codes.to_bits(), codes.n_pool if codes.n_kept == codes.n_pool else 2 * codes.n_pool)
+
+
+def _sparse_texts(codes: Any) -> list[str]:
+    """Return the signs in pgvector's sparsevec syntax, which counts from 1."""
+    rows = zip((codes.locations + 1).tolist(), codes.signs.tolist(), strict=True)
+    pairs = (",".join(f"{at}:{sign}" for at, sign in zip(*row, strict=True)) for row in rows)
+    return [f"{{{text}}}/{codes.n_pool}" for text in pairs]
+
+
+TEXTS: dict[str, Callable[[Codes], list[str]]] = {"bits": _bit_texts, "sparse": _sparse_texts}
+"""Forms that can be written to .csv, as text that pgvector reads."""
 
 
 @app.command()
@@ -87,9 +101,8 @@ def _write_csv(target: IO[bytes], ids: Array, index: Index, form: str) -> None:
     file = io.TextIOWrapper(target, "utf-8", newline="")
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(["id", form])
-    adapter = TEXTS[form].of(index)
     for part, codes in _parts(index, ids):
-        rows.writerows(zip(part.tolist(), adapter.entries(codes), strict=True))
+        rows.writerows(zip(part.tolist(), TEXTS[form](codes), strict=True))
     file.detach()  # flushes without closing the target
 
 

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from .engines import (
-    Adapter,
-    DuckDBBits,
-    FaissBinary,
-    LanceBinary,
-    PgvectorBits,
-    PgvectorSparse,
-    QdrantSparse,
-    ScipySparse,
-    USearchBits,
-    bit_texts,
-    nearest,
-)
+from .engines import bit_texts, nearest
 from .tables import CodeTable, from_arrow, read_parquet, to_arrow, write_parquet
 
 __all__ = [
-    "Adapter",
     "CodeTable",
-    "DuckDBBits",
-    "FaissBinary",
-    "LanceBinary",
-    "PgvectorBits",
-    "PgvectorSparse",
-    "QdrantSparse",
-    "ScipySparse",
-    "USearchBits",
     "bit_texts",
     "from_arrow",
     "nearest",

@@ -266,7 +266,7 @@ class Index(BaseIndex):
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Return the projections of queries minus the mean, (n_queries, n_pool) float32, as searches use them.
 
-        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
+        For codes taken out of the index (:meth:`get`) and, by :func:`topsign.query_bits`, for other engines.
         """
         signals = self._checked(queries, "queries")
         projected, _ = self.recipe.project(signals, n_threads=kernels.n_threads(n_threads))
