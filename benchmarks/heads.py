@@ -2,7 +2,8 @@
 
 Weights and inputs are normal vectors whose covariance has eigenvalues i**-0.7 in a random basis, as features of real
 networks have falling eigenvalues. Each input is the weight vector of its class, at a correlation of 0.45, plus such
-noise. Times are medians of interleaved repeats; the float32 head is a matrix product and an argmax. ``--head`` is the
+noise. Times are medians of interleaved repeats, processor time with one thread; the float32 head is a matrix product
+and an argmax. ``--head`` is the
 prefix of the files of experiments/language_model, a head of a language model: perplexity and agreement of its tokens.
 """
 
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from search import clock
 from shared.results import arguments, interleaved, ratio, save, spread, table
 
 import topsign as ts
@@ -61,7 +63,7 @@ def synthetic(options):
     first = f"grouped, {options.bytes[0]} bytes"
     heads[f"{first}, shortlist of {options.shortlist}"] = heads[first].with_shortlist(options.shortlist, weights)
     calls = [lambda: (batch @ weights.T).argmax(axis=1), *(partial(head.predict, batch) for head in heads.values())]
-    times = 1e3 * interleaved(calls, options.repeats)
+    times = 1e3 * interleaved(calls, options.repeats, clock(options))
     rows = [["float32", 4 * n_features, None, spread(times[:, 0]), None, 1.0, float(np.mean(exact == labels))]]
     for i, (name, head) in enumerate(heads.items(), 1):
         found = head.predict(inputs)
