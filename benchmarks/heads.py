@@ -3,8 +3,8 @@
 Weights and inputs are normal vectors whose covariance has eigenvalues i**-0.7 in a random basis, as features of real
 networks have falling eigenvalues. Each input is the weight vector of its class, at a correlation of 0.45, plus such
 noise. Times are medians of interleaved repeats, processor time with one thread; the float32 head is a matrix product
-and an argmax. ``--head`` is the
-prefix of the files of experiments/language_model, a head of a language model: perplexity and agreement of its tokens.
+and an argmax. ``--head`` is the prefix of the files of experiments/language_model, a head of a language model:
+perplexity and agreement of its tokens.
 """
 
 import json
