@@ -728,7 +728,8 @@ def test_damage_is_named(client, source, tmp_path, signals):
     ts.distributed.encode(source, out, make_index("adaptive"), client=client, segment_entries=90)
     files = sorted((out / "segments").iterdir())
     index = ts.distributed.open(out, client=client)
-    flipped = bytearray(files[2].read_bytes())
+    whole = files[2].read_bytes()
+    flipped = bytearray(whole)
     flipped[-20] ^= 16
     files[2].write_bytes(flipped)
     files[4].unlink()
@@ -737,6 +738,7 @@ def test_damage_is_named(client, source, tmp_path, signals):
     assert f"segments/{files[2].name}, " in str(raised.value)
     assert "damaged: checksum" in str(raised.value)
     assert f"segments/{files[4].name}: missing; restore it" in str(raised.value)
+    files[2].write_bytes(whole)
     with pytest.raises(ts.StorageError, match="is missing"):
         ts.distributed.open(out, client=client)
     files[4].write_bytes(flipped)
