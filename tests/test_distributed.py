@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -739,11 +740,12 @@ def test_damage_is_named(client, source, tmp_path, signals):
     assert "damaged: checksum" in str(raised.value)
     assert f"segments/{files[4].name}: missing; restore it" in str(raised.value)
     files[2].write_bytes(whole)
-    with pytest.raises(ts.StorageError, match="is missing"):
-        ts.distributed.open(out, client=client)
-    files[4].write_bytes(flipped)
-    with pytest.raises(ts.StorageError, match=r"segments/.*damaged"):
-        ts.distributed.open(out, client=client)
+    for name, content, problem in (("missing", None, "is missing"), ("damaged", flipped, r"segments/.*damaged")):
+        copy = shutil.copytree(out, tmp_path / name)
+        if content is not None:
+            (copy / "segments" / files[4].name).write_bytes(content)
+        with pytest.raises(ts.StorageError, match=problem):
+            ts.distributed.open(copy, client=client).search(signals[:1])
 
 
 @pytest.mark.parametrize("change", ["../outside", "a/b", "twice", "entries", "text", "missing"])

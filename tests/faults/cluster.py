@@ -190,7 +190,7 @@ def truncate_segment(processes, client, folder, rng):
     bad = rng.choice(sorted((out / "segments").iterdir()))
     os.truncate(bad, rng.randrange(bad.stat().st_size))
     with pytest.raises(ts.StorageError, match=f"segments/{bad.name}"):
-        ts.distributed.open(out, client=client)
+        ts.distributed.open(out, client=client).search(queries, k=20)
 
 
 FAULTS = (kill_while_encoding, kill_with_suspicion, kill_while_searching, restart_scheduler, truncate_segment)
