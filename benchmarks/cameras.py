@@ -159,13 +159,13 @@ def speed(options):
         for path in paths:
             path.write_bytes(photograph(rng, pattern).content)
         times = interleaved(
-            [lambda: [*read_residuals(paths, size=options.size, n_threads=options.threads)]],
+            [lambda: [*read_residuals(paths, size=options.size)]],
             options.repeats,
             clock(options),
         )
         rows.append(["read a photograph: decoding, residual, signature", spread(times[:, 0] / len(paths))])
         database = cameras.CameraDatabase(Path(folder) / "sensors.topsign", size=options.size)
-        took = seconds(lambda: cameras.enroll(database, "one", paths, n_threads=options.threads))
+        took = seconds(lambda: cameras.enroll(database, "one", paths))
         rows.append(["enroll a photograph", took / len(paths)])
         query = read_residual(paths[0], size=options.size).residual.query
         n_features = options.size**2
@@ -173,8 +173,8 @@ def speed(options):
         codes = random_blocks(recipe, rng, options.fingerprints)
 
         def search():
-            prepared = recipe.prepare(query[np.newaxis], n_threads=options.threads)
-            return active().rank(prepared.scorer, [CodeRange(codes)], prepared.rounded, 5, n_threads=options.threads)
+            prepared = recipe.prepare(query[np.newaxis])
+            return active().rank(prepared.scorer, [CodeRange(codes)], prepared.rounded, 5)
 
         times = interleaved([search], options.repeats, clock(options))
         rows.append(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from search import filled
-from shared.results import ROOT, arguments, interleaved, ratio, save, seconds, spread, table
+from shared.results import ROOT, arguments, interleaved, ratio, save, seconds, spread, table, with_threads
 from shared.search_costs import fit, predicted
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -43,7 +43,7 @@ def encoding(options, folder, clusters):
         shutil.rmtree(folder / "encoded")
 
     calls = [
-        partial(encode, index.recipe, signals, n_threads=1),
+        partial(encode, index.recipe, signals),
         *(partial(on, client) for client in clusters.values()),
     ]
     rates = n / interleaved(calls, options.repeats)
@@ -63,7 +63,7 @@ def searching(options, folder, clusters):
         with ts.distributed.open(folder / "codes", client=client) as opened:
             loading = time.perf_counter() - start
             for some in (queries[:1], queries):
-                calls = [partial(opened.search, some), partial(index.search, some, n_threads=workers)]
+                calls = [partial(opened.search, some), partial(with_threads, workers, index.search, some)]
                 found = [call() for call in calls]
                 assert all(np.array_equal(getattr(found[0], x), getattr(found[1], x)) for x in ("ids", "scores"))
                 times = 1e3 * interleaved(calls, options.repeats)
@@ -95,13 +95,13 @@ def filters_and_pairs(options, folder, workers, client):
     with ts.distributed.open(folder / "filtered", client=client) as opened:
         calls = [
             lambda: opened.search(query, where="year == 3"),
-            lambda: memory.search(query, where="year == 3", n_threads=workers),
+            lambda: with_threads(workers, memory.search, query, where="year == 3"),
         ]
         assert np.array_equal(calls[0]().ids, calls[1]().ids)
         times = 1e3 * interleaved(calls, options.repeats)
         rows.append([f"search with a filter that 1% of {options.entries:,} pass", *both(times)])
     with ts.distributed.open(folder / "paired", client=client) as opened:
-        calls = [lambda: opened.pairs(false_alarm=0.01), lambda: paired.pairs(false_alarm=0.01, n_threads=workers)]
+        calls = [lambda: opened.pairs(false_alarm=0.01), lambda: with_threads(workers, paired.pairs, false_alarm=0.01)]
         assert calls[0]().to_dict() == calls[1]().to_dict()
         rows.append([f"pairs of {options.paired:,}", *both(1e3 * interleaved(calls, max(2, options.repeats // 3)))])
     rows += segments(options, folder, client)
@@ -147,13 +147,13 @@ def median_seconds(call, repeats, n_parts=1):
 
 def choices(index, queries, repeats):
     """Times to choose among an eighth of the regions and among all."""
-    rows, regions = [], index._learned().regional.regions()
-    units, _ = unit_queries(index.recipe, queries, n_threads=1)
+    rows, regions = [], index._learned().regions.regions()
+    units, _ = unit_queries(index.recipe, queries)
     rule = RegionRule(np.empty(0), np.array([16]), np.array([0]), -np.inf)
     for n_regions in (len(regions) // 8, len(regions)):
         some = replace(regions, means=regions.means[:n_regions], scales=regions.scales[:n_regions])
         for size in (1, len(units)):
-            call = partial(some.choose, rule, np.ones(n_regions, np.int64), units[:size], n_threads=1)
+            call = partial(some.choose, rule, np.ones(n_regions, np.int64), units[:size])
             call()
             rows.append({"n_regions": n_regions, "batch": size, "seconds": median_seconds(call, repeats)})
     return rows
@@ -161,10 +161,10 @@ def choices(index, queries, repeats):
 
 def visits(index, n_workers, n_regions, queries, repeats, probes):
     """Times of searches by the number of regions visited."""
-    rows, given = [], {} if n_workers else {"n_threads": 1}
+    rows = []
     for size in (1, len(queries)):
         for one in probes:
-            call = partial(index.search, queries[:size], 10, probes=one, **given)
+            call = partial(index.search, queries[:size], 10, probes=one)
             visited = float(call().visited.mean())
             row = {"workers": n_workers, "probes": one, "batch": size, "n_entries": len(index), "n_regions": n_regions}
             rows.append(row | {"visited": visited, "seconds": median_seconds(call, repeats)})

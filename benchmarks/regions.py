@@ -16,7 +16,7 @@ from shared.families import index_of
 from shared.results import arguments, save, seconds, table
 
 import topsign as ts
-from topsign.search import visiting
+from topsign.search import recall as region_search
 
 ASKED, KS, N_BYTES = (0.90, 0.95, 0.98), (1, 10, 100), 24
 N_SOURCES, N_MIXED, SPREAD, CHUNK = 30, 12, 0.7, 20_000
@@ -83,9 +83,9 @@ def achieved(index, queries, case, **options):
 
 def recall(options, entries, queries, large):
     """Achieved recall of every case; the cost model is switched off."""
-    chosen = {name: getattr(visiting.RegionSearch, name) for name in ("_is_slower", "_choosing_is_slower")}
+    chosen = {name: getattr(region_search.RegionSearch, name) for name in ("_is_slower", "_choosing_is_slower")}
     for name in chosen:
-        setattr(visiting.RegionSearch, name, lambda *_: False)
+        setattr(region_search.RegionSearch, name, lambda *_: False)
     rng, n_regions = np.random.default_rng(0), "auto" if len(entries) >= 20_000 else 64
     index, _ = filled(entries, n_regions=n_regions)
     rows = achieved(index, queries, "sentences, held-out queries")
@@ -103,7 +103,7 @@ def recall(options, entries, queries, large):
     index.calibrate_recall(queries[:half])
     rows += achieved(index, queries[half:], "resampled, calibrated with other real sentences")
     for name, method in chosen.items():
-        setattr(visiting.RegionSearch, name, method)
+        setattr(region_search.RegionSearch, name, method)
     columns = ["case", "entries", "k", "asked", "achieved", "standard error", "reported", "visited"]
     return table(f"Achieved recall, trellis codes of {N_BYTES} bytes", columns, rows, f"{len(queries):,} queries.")
 
@@ -122,7 +122,7 @@ def times(options, queries, large):
         for size, batches in ((1, ones), (256, [queries[:256]])):
             calls = [
                 lambda index=index, asked=asked, batches=batches: [
-                    index.search(one, 10, recall=asked, n_threads=1) for one in batches
+                    index.search(one, 10, recall=asked) for one in batches
                 ]
                 for asked in (None, 0.95)
             ]
@@ -154,7 +154,7 @@ def peers(options, queries, large):
     ivf.train(entries[: 50 * n_lists])
     ivf.add(entries)
     contestants = {
-        f"trellis, recall={asked}": lambda some, asked=asked: index.search(some, 10, recall=asked, n_threads=1).ids
+        f"trellis, recall={asked}": lambda some, asked=asked: index.search(some, 10, recall=asked).ids
         for asked in ASKED
     }
 
@@ -185,7 +185,7 @@ def weak(options):
     index = ts.TrellisIndex(n_features=256, n_bytes=32, basis="hadamard", center=False, random_state=7)
     index.add(entries)
     index.learn_regions("auto" if options.white >= 20_000 else 64)
-    regions = index._learned().regional.regions()
+    regions = index._learned().regions.regions()
     counts = regions.order.counts(index.store.snapshot)
     own = index.store.snapshot.gather("regions", np.arange(n_queries)).astype(np.int64)
     for correlation in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9):

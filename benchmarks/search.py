@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 from shared.families import FAMILIES, index_of, untrained
-from shared.results import arguments, interleaved, ratio, save, spread, table
+from shared.results import arguments, interleaved, ratio, save, spread, table, with_threads
 
 from topsign import kernels
 from topsign.encoding import encode
@@ -46,11 +46,8 @@ def kernel_calls(options, rng, shape):
                     continue
 
                 def call(queries, path=path, recipe=recipe, codes=codes, scoring=scoring):
-                    search = recipe.prepare(queries, scoring=scoring, n_threads=1)
-                    return partial(
-                        kernels.Kernels(path).rank, search.scorer, [CodeRange(codes)], search.rounded, K,
-                        n_threads=options.threads,
-                    )  # fmt: skip
+                    search = recipe.prepare(queries, scoring=scoring)
+                    return partial(kernels.Kernels(path).rank, search.scorer, [CodeRange(codes)], search.rounded, K)
 
                 name = family if scoring == "asymmetric" else f"{family}, Hamming"
                 calls[name, recipe.code_bytes, path] = call
@@ -140,7 +137,7 @@ def index_table(options):
             index = filled(family, n_entries, n_features, n_bytes, rng)
             for size in (1, 256):
                 queries = rng.standard_normal((size, n_features), dtype=np.float32)
-                calls = [partial(index.search, queries, k=K, n_threads=n) for n in options.search_threads]
+                calls = [partial(with_threads, n, index.search, queries, k=K) for n in options.search_threads]
                 of_one = time.process_time if options.search_threads == [1] else time.perf_counter
                 times = 1e3 * interleaved(calls, max(2, options.repeats // 3), of_one)
                 rows.append([family, n_bytes, n_entries, size, *(spread(times[:, i]) for i in range(len(calls)))])

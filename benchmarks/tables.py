@@ -38,7 +38,7 @@ def paths():
 def ranked(path, scoring, codes, queries):
     """A call that finds the best codes on one path."""
     kernel = kernels.Kernels(path)
-    return partial(kernel.rank, scoring, [CodeRange(codes)], queries, K, n_threads=1)
+    return partial(kernel.rank, scoring, [CodeRange(codes)], queries, K)
 
 
 def weak_matches(options):
@@ -114,7 +114,7 @@ def trellis_codes(options):
     parts = {n: [] for n in recipes}
     for block in white_blocks(n_entries):
         for n, recipe in recipes.items():
-            parts[n].append(encode(recipe, block, n_threads=1))
+            parts[n].append(encode(recipe, block))
         for one in (product, fast):
             one.add(block)
     codes = {n: CodeBlocks.of(np.concatenate(found)) for n, found in parts.items()}
@@ -125,7 +125,7 @@ def trellis_codes(options):
         calls = {("FAISS PQ24", ""): partial(product.search, signals, K)}
         calls["FAISS PQ48x4fs", ""] = partial(fast.search, signals, K)
         for n, recipe in recipes.items():
-            queries = recipe.prepare(signals, n_threads=1).rounded
+            queries = recipe.prepare(signals).rounded
             for path in paths():
                 calls[f"trellis {n} B", path] = ranked(path, recipe.scorer, codes[n], queries)
         repeats = options.repeats if n_queries == 1 else max(2, options.repeats // 3)
@@ -153,7 +153,7 @@ def encoding(options):
     }
     size = 256 if options.quick else 1024
     batches = {n: rng.standard_normal((size, n), dtype=np.float32) for n in (384, 8192)}
-    calls = [partial(encode, recipe, batches[n], n_threads=1) for recipe, n, _ in shapes.values()]
+    calls = [partial(encode, recipe, batches[n]) for recipe, n, _ in shapes.values()]
     times = interleaved(calls, options.repeats, time.process_time) / size * 1e6
     rows = [[name, spread(times[:, i]), target] for i, (name, (_, _, target)) in enumerate(shapes.items())]
     note = f"Batches of {size:,} signals, from float32 to stored bytes."

@@ -85,7 +85,7 @@ def learn_evidence(residuals, cameras, n_bits):
         for left in np.unique(place)
     ]
     matches, impostors = (np.concatenate(part) for part in zip(*known, strict=True))
-    return matches, ts.theory.EmpiricalNull(impostors, method="normal")
+    return matches, ts.significance.EmpiricalNull(impostors, method="normal")
 
 
 def report_evidence(genuine, impostor, matches, null, figure):
@@ -145,12 +145,12 @@ def main():
 
     known = index.search(residuals[enrolled], k=len(names))
     others = cameras[enrolled, np.newaxis] != np.arange(len(names))
-    null = ts.theory.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
+    null = ts.significance.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
 
     questioned, truth = index.search(residuals[~enrolled], k=len(names)), cameras[~enrolled]
     named, best = questioned.ids[:, 0], questioned.scores[:, 0]
-    theoretical = ts.theory.correct_pvalues(questioned.p_values[:, 0], n_entries=len(names) * len(truth))
-    empirical = ts.theory.correct_pvalues(null.pvalue(best), n_entries=len(names) * len(truth))
+    theoretical = ts.significance.correct_pvalues(questioned.p_values[:, 0], n_entries=len(names) * len(truth))
+    empirical = ts.significance.correct_pvalues(null.pvalue(best), n_entries=len(names) * len(truth))
     print(
         f"right: {np.count_nonzero(named == truth)} of {len(truth)}; largest p-value of a first place, "
         f"corrected for all"

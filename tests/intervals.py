@@ -4,7 +4,8 @@ import numpy as np
 
 from topsign.evaluation.intervals import share_interval
 from topsign.heads.report import loss_interval
-from topsign.theory import LikelihoodRatioModel, correlation_interval
+from topsign.significance import LikelihoodRatioModel
+from topsign.theory import correlation_interval
 
 NOMINAL, REQUIRED = 0.95, 0.93
 

@@ -43,33 +43,21 @@ TESTS = {
         "test_trellis_index",
         "test_regions",
     ],
-    "search/calibration": ["test_nulls", "test_calibration"],
-    "search/equal_codes": ["test_pairs", "test_trellis_pairs"],
-    "search/hits": ["test_boundaries", "test_ties", "test_index"],
-    "search/limits": ["test_boundaries", "test_index", "test_bad_input"],
+    "search/engine": ["test_boundaries", "test_ties", "test_index"],
+    "search/originals": ["test_boundaries", "test_ties", "test_originals", "test_index", "test_regions"],
     "search/pairs": ["test_pairs", "test_trellis_pairs"],
+    "search/query_block": ["test_boundaries", "test_index", "test_bad_input"],
     "search/recall": ["test_regions", "test_cli_regions"],
     "search/regions": ["test_regions", "test_cli_regions"],
-    "search/rescoring": ["test_boundaries", "test_ties", "test_originals", "test_index", "test_regions"],
     "search/sample": ["test_calibration", "test_entries", "test_first"],
-    "search/visiting": ["test_regions", "test_cli_regions"],
     "store": ["test_entries", "test_hostile_folders", "test_durable"],
-    "store/bucket": ["test_bucket"],
-    "store/creation": ["test_first", "test_durable", "test_full_disk"],
-    "store/extras": ["test_originals", "test_regions"],
-    "store/folder_change": ["test_entries", "test_durable", "test_bucket"],
+    "store/backends": ["test_store_holes", "test_durable", "test_hardening_files", "test_full_disk", "test_bucket"],
     "store/folder_store": ["test_store_holes", "test_entries", "test_hardening", "test_durable", "test_bucket"],
-    "store/local": ["test_store_holes", "test_durable", "test_hardening_files", "test_full_disk"],
-    "store/lock": ["test_durable"],
-    "store/manifest": ["test_store_holes", "test_segments", "test_hostile_folders", "test_entries", "test_durable"],
     "store/memory": ["test_entries", "test_index", "test_durable"],
-    "store/segments": ["test_segments", "test_entries", "test_index", "test_durable"],
-    "store/snapshot": ["test_segments", "test_entries", "test_index", "test_durable"],
-    "store/stores": ["test_segments", "test_entries", "test_first", "test_durable"],
+    "store/opening": ["test_segments", "test_entries", "test_first", "test_durable", "test_full_disk"],
+    "store/segments": ["test_segments", "test_entries", "test_originals", "test_filters", "test_index", "test_durable"],
     "store/stored_columns": ["test_originals", "test_hostile_folders", "test_entries", "test_regions", "test_durable"],
-    "store/stored_file": ["test_originals", "test_hostile_folders", "test_hardening_files", "test_durable"],
-    "store/texts": ["test_filters", "test_entries", "test_hostile_folders", "test_bad_input"],
-    "store/versions": ["test_store_holes", "test_durable", "test_bucket"],
+    "store/versions": ["test_store_holes", "test_segments", "test_hostile_folders", "test_durable", "test_bucket"],
     "families": ["test_boundaries", "test_ties", "test_families", "test_index", "test_encoders", "test_law"],
     "families/adaptive": [
         "test_boundaries",
@@ -82,7 +70,6 @@ TESTS = {
     "families/agreement": ["test_pairs"],
     "families/base": ["test_families", "test_decoded", "test_index", "test_trellis_index", "test_hostile_folders"],
     "families/comparison": ["test_decoded", "test_families", "test_boundaries", "test_index"],
-    "families/null_distributions": ["test_boundaries", "test_law", "test_nulls", "test_index", "test_trellis_index"],
     "families/projected": ["test_bad_input", "test_families", "test_first", "test_index", "test_encoders"],
     "families/signs": [
         "test_codes",
@@ -96,19 +83,25 @@ TESTS = {
     "families/trellis_pairs": ["test_trellis_pairs"],
     "families/weight_coding": ["test_head", "test_heads", "test_trellis_heads"],
     "index/filters": ["test_filters"],
-    "index/null_check": ["test_boundaries", "test_calibration", "test_index"],
     "index/significance": ["test_boundaries", "test_calibration", "test_index"],
+    "significance/calibration": ["test_nulls", "test_calibration"],
+    "significance/likelihood_ratios": ["test_evidence"],
+    "significance/null_distributions": [
+        "test_boundaries",
+        "test_law",
+        "test_nulls",
+        "test_index",
+        "test_trellis_index",
+    ],
+    "significance/p_values": ["test_inference", "test_log_tails", "test_grouped_theory"],
     "theory": ["test_theory", "test_rates", "test_design", "test_detection"],
     "theory/capacity": ["test_capacity"],
     "theory/concentration": ["test_theory", "test_distortion", "test_paper_printed"],
     "theory/design": ["test_design"],
     "theory/detection": ["test_boundaries", "test_detection", "test_design"],
-    "theory/evidence": ["test_evidence"],
     "theory/grouped": ["test_grouped_theory"],
-    "theory/inference": ["test_inference", "test_intervals"],
-    "theory/log_tails": ["test_log_tails"],
-    "theory/nulls": ["test_nulls", "test_calibration"],
     "theory/rates": ["test_rates", "test_design"],
+    "theory/tails": ["test_inference", "test_intervals", "test_log_tails"],
     "theory/trellis": ["test_rates", "test_trellis", "test_design"],
 }
 """Test files of modules and packages; the longest name that fits decides."""
@@ -118,23 +111,22 @@ CHOSEN = [
     ("families/comparison.py", "np.count_nonzero(levels < 0, axis=1)", "np.count_nonzero(levels <= 0, axis=1)"),
     ("families/trellis.py", 'return "log" if self.metric == "inner_product" else "cosine"', 'return "cosine"'),
     ("families/agreement.py", "return np.maximum.accumulate(expected), rho", "return expected[::-1], rho"),
-    ("search/hits.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
+    ("search/engine.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
     (
-        "search/rescoring.py",
+        "search/originals.py",
         "np.lexsort((candidates.ids, -scores, candidates.queries))",
         "np.lexsort((-scores, candidates.queries))",
     ),
-    ("search/calibration.py", "others &= hits.ids != own[hits.queries]", "pass"),
-    ("search/calibration.py", "known &= hits.ids != own[hits.queries]", "pass"),
-    ("index/null_check.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 20"),
-    ("index/null_check.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 5"),
+    ("index/significance.py", "others &= hits.ids != own[hits.queries]", "pass"),
+    ("index/significance.py", "known &= hits.ids != own[hits.queries]", "pass"),
+    ("index/significance.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 20"),
+    ("index/significance.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 5"),
     ("store/memory.py", "with self._lock:", "with threading.Lock():"),
     ("store/folder_store.py", "with self.backend.lock(self.timeout):", "if True:"),
 ]
 """Changes that once went unnoticed: file, old text, new text. The calibration sample changes under the two locks."""
 
 EQUIVALENT = {
-    ("families/base.py", "n_threads: int = 1,", "1", "2"): "codes do not depend on the number of threads",
     ("families/projected.py", "return 4 * max(self.projection.shape)", "4", "5"): "decides only the size of blocks",
     (
         "families/projected.py",
@@ -154,7 +146,7 @@ EQUIVALENT = {
         "200",
         "201",
     ): "the length of a quotation in a message",
-    ("index/null_check.py", "return NullCheck(0.0, 0, by_codes=True)", "0.0", "(0.0 * 1.5 + 0.1)"): (
+    ("index/significance.py", "return NullCheck(0.0, 0, by_codes=True)", "0.0", "(0.0 * 1.5 + 0.1)"): (
         "the share of no pairs, which is not looked at"
     ),
     ("search/pairs.py", "n_rows = max(1, BLOCK_BYTES // pairing.row_bytes)", "//", "*"): "the size of blocks",
@@ -164,13 +156,13 @@ EQUIVALENT = {
         "-",
         "+",
     ): "places are below the length",
-    ("search/region_order.py", "if not segment.n_alive:", "not segment.n_alive", "False"): (
+    ("search/regions.py", "if not segment.n_alive:", "not segment.n_alive", "False"): (
         "a segment without living entries adds none"
     ),
-    ("search/visiting.py", "if is_wide.all():", "is_wide.all()", "False"): (
+    ("search/recall.py", "if is_wide.all():", "is_wide.all()", "False"): (
         "a visit of all regions finds the same entries, more slowly"
     ),
-    ("store/folder_change.py", "OVERLAID_SHARE = 1 / 8", "1", "2"): "decides only when files are rewritten",
+    ("store/folder_store.py", "OVERLAID_SHARE = 1 / 8", "1", "2"): "decides only when files are rewritten",
     (
         "theory/design.py",
         "def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:",
@@ -178,14 +170,14 @@ EQUIVALENT = {
         "25",
     ): "the number of points of a drawn curve",
     (
-        "store/stored_file.py",
+        "store/stored_columns.py",
         "if positions.size and width and (width > size or not (verified[first].all() and verified[last].all())):",
         "positions.size and width and (width > size or not (verifi...",
         "True",
     ): "blocks that are verified already are not read again",
-    ("store/texts.py", "return False", "return False", "return None"): "None is false, too",
+    ("store/segments.py", "return False", "return False", "return None"): "None is false, too",
     (
-        "theory/evidence.py",
+        "significance/likelihood_ratios.py",
         "if len(values) <= 2 * N_EXTREMES + N_BINS:",
         "<=",
         "<",
@@ -224,7 +216,7 @@ SIGNS = {"<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE, "==": ast.Eq, "
 SIGNS |= {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod}
 SIGNS |= {"and": ast.And, "or": ast.Or, "in": ast.In, "not in": ast.NotIn, "is": ast.Is, "is not": ast.IsNot}
 SIGN_OF = {kind: sign for sign, kind in SIGNS.items()}
-PACKAGES = ("search/", "store/", "families/", "theory/", "index/filters", "index/significance", "index/null_check")
+PACKAGES = ("search/", "store/", "families/", "significance/", "theory/", "index/filters", "index/significance")
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ CALLS = [
         ValueError,
         "signals[0] equals the mean that center=True removes and cannot be encoded; drop that row",
     ),
-    (lambda: ENCODER.encode(X, n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
+    (lambda: ts.threads(0).__enter__(), ValueError, "n_threads must be at least 1, got 0"),
     # sizes and seeds
     (lambda: ts.AdaptiveEncoder(n_bits=21).fit(X), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
     (lambda: ts.AdaptiveEncoder(n_bits=0).fit(X), ValueError, "n_bits must be at least 1, got 0"),
@@ -198,14 +198,22 @@ CALLS = [
         "confidence must lie in (0, 1), got 95",
     ),
     (
-        lambda: ts.theory.match_pvalue(3, n_bits=4, n_pool=8, n_features=8, projection="fourier"),
+        lambda: ts.significance.match_pvalue(3, n_bits=4, n_pool=8, n_features=8, projection="fourier"),
         ValueError,
         "projection must be one of 'hadamard'",
     ),
-    (lambda: ts.theory.correct_pvalues([2.0]), ValueError, "p_values must lie in [0, 1]"),
-    (lambda: ts.theory.correct_pvalues([0.1, 0.2], n_entries=0), ValueError, "n_entries must be at least 1, got 0"),
-    (lambda: ts.theory.EmpiricalNull([1.0]), ValueError, "at least two finite scores, got 1"),
-    (lambda: ts.theory.EmpiricalNull([1.0, 2.0], method="magic"), ValueError, "method must be one of 'rank', 'normal'"),
+    (lambda: ts.significance.correct_pvalues([2.0]), ValueError, "p_values must lie in [0, 1]"),
+    (
+        lambda: ts.significance.correct_pvalues([0.1, 0.2], n_entries=0),
+        ValueError,
+        "n_entries must be at least 1, got 0",
+    ),
+    (lambda: ts.significance.EmpiricalNull([1.0]), ValueError, "at least two finite scores, got 1"),
+    (
+        lambda: ts.significance.EmpiricalNull([1.0, 2.0], method="magic"),
+        ValueError,
+        "method must be one of 'rank', 'normal'",
+    ),
     (
         lambda: ts.theory.roc(correlation=0.1, n_features=100),
         ValueError,
@@ -292,7 +300,9 @@ def test_bad_thread_settings(monkeypatch, setting):
 def test_thread_setting_is_used(monkeypatch):
     monkeypatch.setenv("TOPSIGN_NUM_THREADS", "3")
     assert ts.kernels.info()["n_threads"] == 3
-    assert ts.kernels.n_threads(2) == 2
+    with ts.threads(2):
+        assert ts.kernels.n_threads() == 2
+    assert ts.kernels.n_threads() == 3
 
 
 def test_unknown_kernels_are_refused():

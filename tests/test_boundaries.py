@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.index.null_check import NullCheck
+from topsign.index.significance import NullCheck
 from topsign.search import Hits
 from topsign.store import segments
 from topsign.theory.detection import RocCurve

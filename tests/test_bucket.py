@@ -18,11 +18,10 @@ pytest.importorskip("fsspec", reason="needs the extra distributed: pip install '
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from topsign.store import bucket as buckets
+from topsign.store import backends
 from topsign.store import versions as versioning
-from topsign.store.bucket import Bucket
-from topsign.store.stored_columns import write_segment
-from topsign.store.stored_file import FileWriter
+from topsign.store.backends import Bucket
+from topsign.store.stored_columns import FileWriter, write_segment
 from topsign.store.versions import UnknownOutcomeError, Versions
 
 N_FEATURES = 32
@@ -316,7 +315,7 @@ def test_a_put_that_fails_is_tried_again(url, signals, monkeypatch):
         plain(self, name, content)
 
     monkeypatch.setattr(Bucket, "_create_new", fail)
-    monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(backends.time, "sleep", lambda seconds: None)
     index.add(signals[:5])
     assert len(failures) == 2
     monkeypatch.setattr(Bucket, "_create_new", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
@@ -339,7 +338,7 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(url, signals,
         raise OSError(5, "no route")
 
     monkeypatch.setattr(Bucket, "_create_new", vanish)
-    monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(backends.time, "sleep", lambda seconds: None)
     with pytest.raises(UnknownOutcomeError, match=r"it is unknown whether the change was stored: .*no route"):
         index.add(signals[100:])
     monkeypatch.undo()
@@ -354,7 +353,7 @@ class LatePuts:
     def __init__(self, monkeypatch):
         self.plain, self.n_lost, self.puts = MemoryFileSystem.pipe_file, 4, []
         monkeypatch.setattr(MemoryFileSystem, "pipe_file", self.put)
-        monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(backends.time, "sleep", lambda seconds: None)
 
     def put(self, *arguments, **options):
         """Handle a put; the instance is no method, so that the file system is not among the arguments."""
@@ -556,7 +555,7 @@ PUTS = {
 def test_stores_without_conditional_puts_are_refused(put, url, signals, monkeypatch):
     make_index(f"{url}/sound").add(signals)
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", PUTS[put])
-    monkeypatch.setattr(buckets, "_probed", set())
+    monkeypatch.setattr(backends, "_probed", set())
     before = files_of(url)
     with pytest.raises(ts.StorageError, match=r"creates a name twice \(it has no conditional put\)"):
         make_index(f"{url}/new")
@@ -576,7 +575,7 @@ def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
         plain(self, path, value, **options)
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", counted)
-    monkeypatch.setattr(buckets, "_probed", set())
+    monkeypatch.setattr(backends, "_probed", set())
     make_index(url).add(signals[:20])
     with ts.open_index(url) as index:
         index.add(signals[20:40])
@@ -588,7 +587,7 @@ def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
 
 def test_a_probe_that_could_not_be_deleted_is_deleted_later(url, signals, monkeypatch):
     index, plain, now = make_index(url), Bucket.modified, [0]
-    monkeypatch.setattr(buckets, "_probed", set())
+    monkeypatch.setattr(backends, "_probed", set())
     with monkeypatch.context() as patched:
         patched.setattr(MemoryFileSystem, "rm_file", lambda *_: (_ for _ in ()).throw(OSError("slow down")))
         index.add(signals[:20])

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import topsign as ts
+from topsign.index.significance import best_by_query, bulk_scores, own_scores
 from topsign.paper.heads import load_cifar10_head
-from topsign.search import make_scans, own_signals, sample
-from topsign.search.calibration import best_by_query, bulk_scores, own_scores
+from topsign.search import own_signals, query_blocks, sample
 
 pytestmark = pytest.mark.slow
 
@@ -447,7 +447,7 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     index = ts.AdaptiveIndex(n_features=128, n_bits=40, random_state=3)
     own = rng.permutation(1000)[:60]
     index.add(signals, ids=own)
-    ((_, scan),) = make_scans(index.recipe, signals, scoring=scoring)
+    ((_, scan),) = query_blocks(index.recipe, signals, scoring=scoring)
     scan, snapshot = scan.correlated(), index.store.snapshot
     everything, others = (bulk_scores(scan, snapshot, ids) for ids in (None, own))
     assert np.isfinite(everything).all()

@@ -353,7 +353,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
 
 
 def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
-    monkeypatch.setattr("topsign.store.stored_file.INLINE_BYTES", 0)
+    monkeypatch.setattr("topsign.store.stored_columns.INLINE_BYTES", 0)
     run("build signals.npy -o large.topsign --bits 32 --seed 7")
     place = next((file, place) for (file, name), place in column_places("large.topsign").items() if name == "codes")
     file, (offset, size) = place

@@ -9,7 +9,8 @@ from numpy.testing import assert_array_equal
 from test_regions import FAMILIES, clustered
 
 import topsign as ts
-from topsign.search import Scan, visiting
+from topsign.search import QueryBlock
+from topsign.search import recall as region_search
 
 pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
 
@@ -29,7 +30,7 @@ pytestmark = [
 def free_choice(monkeypatch):
     """Make small indexes visit regions, although all of their entries are compared faster."""
     for name in ("_is_slower", "_choosing_is_slower"):
-        monkeypatch.setattr(visiting.RegionSearch, name, lambda *_: False)
+        monkeypatch.setattr(region_search.RegionSearch, name, lambda *_: False)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +109,8 @@ def test_workers_visit_only_the_regions_that_the_client_chose(both, monkeypatch)
         seen.append(visits)
         return visit(scan, snapshot, visits, k)
 
-    visit = Scan.visit
-    monkeypatch.setattr(Scan, "visit", spy)
+    visit = QueryBlock.visit
+    monkeypatch.setattr(QueryBlock, "visit", spy)
     found = cluster.search(QUERIES[:2], 5, probes=4)
     assert len(seen) == len(cluster.placement) == 3
     assert all(np.diff(one.starts).tolist() == [4, 4] for one in seen)
@@ -138,7 +139,7 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     index.verify()
     assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
     assert (index.search(QUERIES, probes=3).exhaustive == "").all()
-    regions = index._learned().regional.regions()
+    regions = index._learned().regions.regions()
     for segment in index.store.snapshot.segments:
         assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes))
     with pytest.raises(ValueError, match=f"has originals='{kind}', got originals='float32'"):
@@ -154,7 +155,7 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     index.add(clustered(500, seed=1))
     index.learn_regions(8)
     plan = PlannedSegment(500, (Piece(open_file(list_files(tmp_path / "a.npy")[0], None, ()), 0, 1000),))
-    coding = Coding(recipe, "float16", index._learned().regional.regions())
+    coding = Coding(recipe, "float16", index._learned().regions.regions())
     backend = index.store.backend
     first = write_from_files(backend, coding, "0" * 32, plan, None)
     assert find_segment(backend, coding, "0" * 32, plan) is not None

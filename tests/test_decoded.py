@@ -94,7 +94,7 @@ def test_the_default_comparison_is_the_definition(rng, family, options):
     comparison = DecodedComparison(recipe, *unit_queries(recipe, queries))
     expected, _ = definition(recipe, index, queries[:5])
     ranges, snapshot, n_entries = living_ranges(index.store.snapshot), index.store.snapshot, len(index)
-    rows, values = comparison.rank(ranges, n_entries + 3, n_threads=1)
+    rows, values = comparison.rank(ranges, n_entries + 3)
     assert_array_equal(rows[:, n_entries:], -1)
     assert np.isnan(values[:, n_entries:]).all()
     ids = snapshot.gather("ids", rows[:, :n_entries].ravel()).reshape(6, -1)
@@ -104,7 +104,7 @@ def test_the_default_comparison_is_the_definition(rng, family, options):
     for row, value in zip(ids, by_id, strict=True):
         assert_array_equal(row, index.ids[np.lexsort((index.ids, -value))])  # ties by ascending id
     bounds = np.sort(by_id, axis=1)[:, -20].astype(np.float32)
-    starts, hits, _ = comparison.within(ranges, bounds, n_threads=1)
+    starts, hits, _ = comparison.within(ranges, bounds)
     for row in range(6):
         here = snapshot.gather("ids", hits[starts[row] : starts[row + 1]])
         assert_array_equal(np.sort(here), index.ids[by_id[row] >= bounds[row]])

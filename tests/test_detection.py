@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 from simulate import draw_pairs, observe
 
-from topsign import theory
+from topsign import significance, theory
 
 pytestmark = pytest.mark.core
 
@@ -64,7 +64,7 @@ def test_curves_agree_with_simulation(rng, pool, scoring):
     below = (impostors[:, np.newaxis] < matches).mean(axis=1) + (impostors[:, np.newaxis] == matches).mean(axis=1) / 2
     error = np.sqrt((above.var(ddof=1) + below.var(ddof=1)) / n_pairs)  # DeLong's standard error of the area
     assert abs(above.mean() - curve.auc) < 4 * error
-    tail = theory.match_pvalue
+    tail = significance.match_pvalue
     observed = -matches if scoring == "hamming" else matches
     p_values = tail(observed, n_features=n_features, projection=pool, scoring=scoring, **shape)
     for level in (0.1, 0.01):

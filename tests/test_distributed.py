@@ -37,8 +37,7 @@ from topsign.encoding import encode
 from topsign.search import own_signals
 from topsign.signals import SignalFile
 from topsign.store import segments
-from topsign.store.manifest import FileRecord, SegmentRecord
-from topsign.store.versions import PENDING
+from topsign.store.versions import PENDING, FileRecord, SegmentRecord
 
 N_FEATURES = 96
 KINDS = ["adaptive", "grouped", "inner product", "sign"]

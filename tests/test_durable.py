@@ -21,7 +21,7 @@ import topsign as ts
 from topsign import _system
 from topsign.encoding import encode
 from topsign.projections import Hadamard
-from topsign.store import local, segments, stored_file, versions
+from topsign.store import backends, segments, stored_columns, versions
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
@@ -202,7 +202,7 @@ def test_bad_metadata_are_refused(signals, metadata, error, words):
 
 def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
     """The files of all segments are deleted after the last of them fails."""
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     index = make_index("adaptive", path)
     index.add(signals[:20])
     before, calls = files_of(path), []
@@ -269,8 +269,8 @@ def test_removed_bytes_are_used_again(path, rng, small_segments):
 @pytest.fixture
 def filled(path, signals, small_segments, monkeypatch):
     """Closed index with several segments, removed entries and replaced metadata, each in a separate file."""
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
-    monkeypatch.setattr("topsign.store.folder_change.REMOVED_BYTES", 2**20)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
+    monkeypatch.setattr("topsign.store.folder_store.REMOVED_BYTES", 2**20)
     index = make_index("adaptive", path)
     for start in range(0, 60, 6):
         index.add(signals[start : start + 6], metadata=6 * [{"start": start}])
@@ -399,7 +399,7 @@ def test_versions_are_kept_and_opened(path, signals):
 
 
 def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     make_index("adaptive", path).close()
     with ts.open_index(path, keep_versions=5) as index:
         index.add(signals, metadata=[{"name": f"secret {row}"} for row in range(200)])
@@ -415,7 +415,7 @@ def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
 
 
 def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, monkeypatch):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     index, memory = make_index("adaptive", path), make_index("adaptive")
     for one in (index, memory):
         one.add(signals, metadata=[{"row": row} if row % 2 else None for row in range(200)])
@@ -843,7 +843,7 @@ def test_a_commit_never_replaces_a_version(path, signals, monkeypatch):
         index, other = make_index("adaptive", target), make_index("adaptive", target)
         if not has_links:
             monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EPERM, "none")))
-        monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
+        monkeypatch.setattr(backends, "hold_lock", lambda *_, **__: contextlib.nullcontext())
         with pytest.raises(ts.ConflictError, match="another client committed version 2 first; nothing was changed"):
             change_slowly(index, lambda: other.add(signals[:3]))  # noqa: B023
         assert index.refresh()
@@ -854,7 +854,7 @@ def test_a_commit_never_replaces_a_version(path, signals, monkeypatch):
 def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, signals, monkeypatch):
     """The number of its version is free again, so only the second listing detects it."""
     index, other = make_index("adaptive", path), make_index("adaptive", path)
-    monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(backends, "hold_lock", lambda *_, **__: contextlib.nullcontext())
     with pytest.raises(ts.ConflictError):
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(4)])
     assert other.versions() == [5]
@@ -865,8 +865,8 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
 def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, signals, monkeypatch):
     """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
     index, other = make_index("adaptive", path), make_index("adaptive", path)
-    monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
+    monkeypatch.setattr(backends, "hold_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("topsign.store.versions.N_ANCESTORS", 3)
     with pytest.raises(ts.StorageError, match="it is unknown whether the change was stored: version 9 was created"):
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(8)])
     assert index.refresh()
@@ -875,11 +875,11 @@ def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, sig
 
 def test_verification_beside_a_writer_reports_no_missing_files(path, signals, monkeypatch):
     """Files deleted by a compaction during verification are not damage, because a newer version replaces them."""
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     index, writer = make_index("adaptive", path), make_index("adaptive", path)
     index.add(signals[:100])
     index.add(signals[100:130])
-    plain, turns = stored_file.StoredFile.verify, iter([writer.compact, lambda: writer.add(signals[:90])])
+    plain, turns = stored_columns.StoredFile.verify, iter([writer.compact, lambda: writer.add(signals[:90])])
 
     def disturbed(self):
         found = plain(self)
@@ -887,7 +887,7 @@ def test_verification_beside_a_writer_reports_no_missing_files(path, signals, mo
         return found
 
     writer.refresh()
-    monkeypatch.setattr(stored_file.StoredFile, "verify", disturbed)
+    monkeypatch.setattr(stored_columns.StoredFile, "verify", disturbed)
     index.verify()
     assert next(turns, None) is None
     assert len(ts.open_index(path)) == 220
@@ -897,7 +897,7 @@ def test_a_version_that_cannot_be_synced_is_taken_back(path, signals, monkeypatc
     """After a failed sync of the folder, the manifest's name could disappear even after a later sync succeeds."""
     index = make_index("adaptive", path)
     index.add(signals[:3])
-    before, plain, calls = files_of(path), local.sync_folder, []
+    before, plain, calls = files_of(path), backends.sync_folder, []
 
     def failing(folder):
         calls.append(folder)
@@ -906,7 +906,7 @@ def test_a_version_that_cannot_be_synced_is_taken_back(path, signals, monkeypatc
         plain(folder)
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "sync_folder", failing)
+        patched.setattr(backends, "sync_folder", failing)
         with pytest.raises(ts.StorageError, match="nothing was changed: Input/output error"):
             index.add(signals[:1])
     assert calls
@@ -920,7 +920,7 @@ def test_a_folder_that_cannot_be_synced_is_not_left(path, monkeypatch):
         if folder == str(path.parent):
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(local, "sync_folder", failing)
+    monkeypatch.setattr(backends, "sync_folder", failing)
     with pytest.raises(ts.StorageError, match="cannot be created: Input/output error"):
         make_index("adaptive", path)
     assert files_in(path.parent) == []
@@ -928,7 +928,7 @@ def test_a_folder_that_cannot_be_synced_is_not_left(path, monkeypatch):
 
 @posix
 def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signals, monkeypatch):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     make_index("adaptive", path).close()
     index = ts.open_index(path, keep_versions=3)
     index.add(signals[:100])
@@ -947,7 +947,7 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
 
 def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
     """Small files are inline while there is room, half of it for segments, so small additions stay fast."""
-    monkeypatch.setattr(stored_file, "MANIFEST_BYTES", 6000)
+    monkeypatch.setattr(stored_columns, "MANIFEST_BYTES", 6000)
     monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 8)  # there are many segments
     index, inside, outside = make_index("adaptive", path), set(), set()
     for start in range(0, 200, 4):
@@ -994,7 +994,7 @@ def test_an_interrupt_after_the_commit_leaves_the_whole_change(path, signals, mo
 
 @posix
 def test_an_interrupted_commit_is_durable_before_the_version_before_it_is_deleted(path, signals, monkeypatch):
-    index, link, unlink, sync, seen = make_index("adaptive", path), os.link, os.unlink, local.sync_folder, []
+    index, link, unlink, sync, seen = make_index("adaptive", path), os.link, os.unlink, backends.sync_folder, []
 
     def interrupted(*names):
         link(*names)
@@ -1003,7 +1003,7 @@ def test_an_interrupted_commit_is_durable_before_the_version_before_it_is_delete
 
     monkeypatch.setattr(os, "link", interrupted)
     monkeypatch.setattr(os, "unlink", lambda name: seen.append(os.path.basename(name)) or unlink(name))
-    monkeypatch.setattr(local, "sync_folder", lambda name: seen.append(os.path.basename(name)) or sync(name))
+    monkeypatch.setattr(backends, "sync_folder", lambda name: seen.append(os.path.basename(name)) or sync(name))
     with pytest.raises(KeyboardInterrupt):
         index.add(signals[:3])
     monkeypatch.undo()
@@ -1042,7 +1042,7 @@ def test_an_interrupt_before_the_commit_stores_nothing(path, signals, monkeypatc
         signal.raise_signal(signal.SIGINT)
         plain(descriptor)
 
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index.add(signals[:3])
@@ -1053,13 +1053,13 @@ def test_an_interrupt_before_the_commit_stores_nothing(path, signals, monkeypatc
 
 @posix
 def test_an_interrupt_after_a_copy_appeared_leaves_the_whole_copy(filled, monkeypatch, tmp_path):
-    plain = local.rename_new
+    plain = backends.rename_new
 
     def interrupted(*names):
         plain(*names)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(local, "rename_new", interrupted)
+    monkeypatch.setattr(backends, "rename_new", interrupted)
     index = ts.open_index(filled)
     with pytest.raises(KeyboardInterrupt):
         index.save(tmp_path / "copy.topsign")
@@ -1068,13 +1068,13 @@ def test_an_interrupt_after_a_copy_appeared_leaves_the_whole_copy(filled, monkey
 
 def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
     """An index is built under another name and then renamed, so readers never see a folder without a version."""
-    seen, plain = [], local.rename_new
+    seen, plain = [], backends.rename_new
 
     def watched(draft, target):
         seen.append((os.path.exists(target), files_of(draft)))
         plain(draft, target)
 
-    monkeypatch.setattr(local, "rename_new", watched)
+    monkeypatch.setattr(backends, "rename_new", watched)
     make_index("adaptive", path).add(signals[:3])
     [(existed, (recipe, version))] = seen
     assert not existed
@@ -1101,7 +1101,7 @@ def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
     """Without the lock, cleaning would delete new files of another writer before their commit."""
     index = make_index("adaptive", path)
     index.add(signals)
-    held, plain, seen = [], local.hold_lock, []
+    held, plain, seen = [], backends.hold_lock, []
 
     @contextlib.contextmanager
     def watched(*arguments, **options):
@@ -1111,7 +1111,7 @@ def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
             held.pop()
 
     clean = versions.Versions.clean
-    monkeypatch.setattr(local, "hold_lock", watched)
+    monkeypatch.setattr(backends, "hold_lock", watched)
     monkeypatch.setattr(versions.Versions, "clean", lambda *one, **two: seen.append(bool(held)) or clean(*one, **two))
     index.erase([3])
     assert seen
@@ -1133,7 +1133,7 @@ def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatc
 
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     """The change is stored although cleaning fails, and the next change cleans."""
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     index, plain = make_index("adaptive", path), versions.Versions.numbers
     index.add(signals[:5])
     calls = []

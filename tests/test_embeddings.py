@@ -51,7 +51,8 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
 
 def assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads):
     encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals)
-    codes = encoder.encode(signals, n_threads=n_threads)
+    with ts.threads(n_threads):
+        codes = encoder.encode(signals)
     rounds = encoder.projection_.rounds
     for i, signal in enumerate(signals):
         projected = reference.hadamard(signal, 7, rounds, n_pool)

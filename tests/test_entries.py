@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.store import segments
-from topsign.store.texts import TextIds, hash_text_ids
+from topsign.store.segments import TextIds, hash_text_ids
 
 N_FEATURES = 64
 
@@ -180,7 +180,7 @@ def test_an_index_has_one_kind_of_ids(make_index, signals):
 
 
 def test_texts_with_equal_hashes_are_distinguished(monkeypatch):
-    from topsign.store import texts as module
+    from topsign.store import segments as module
 
     monkeypatch.setattr(module, "hash_text_ids", lambda names: np.zeros(len(list(names)), np.uint64))
     table = module.TextIds.of([b"a", b"b", b"c"])

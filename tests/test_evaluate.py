@@ -179,7 +179,7 @@ def test_stored_options_are_measured_as_they_are_printed(found_for_given_queries
     nearest = [truth[:, :100]]
     known = Neighborhoods(Truth.of("cosine", signals), [np.arange(600)], nearest, Extrapolation.of(10, 600, 600))
     assert (part.entries == signals).all()
-    stored = measure_stored(rescored, part, known, 0.5, 0, None)
+    stored = measure_stored(rescored, part, known, 0.5, 0)
     assert [(one.originals, one.disk_bytes) for one in stored] == [("float32", 260), ("float16", 132), ("int8", 68)]
     for one in stored:
         code = replace(found, best=one).python()

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from topsign import StorageError, plots
-from topsign.theory import EmpiricalNull, LikelihoodRatioModel, evidence
+from topsign.significance import EmpiricalNull, LikelihoodRatioModel, likelihood_ratios
 
 # For two normal distributions with equal variances the log-likelihood ratio is linear: 2.5 x - 3.125 (natural log).
 SHIFT = 2.5
@@ -111,14 +111,14 @@ def test_many_scores_give_the_same_line_as_all_of_them():
 
 def test_condensed_scores_keep_their_ends_and_their_number():
     values = np.arange(1000.0)
-    kept, counts = evidence._condensed(values[::-1])
+    kept, counts = likelihood_ratios._condensed(values[::-1])
     assert (len(kept), counts.sum()) == (240, 1000)  # 40 at each end, and 160 means of bins
     assert_array_equal(kept[:40], values[:40])
     assert_array_equal(kept[-40:], values[-40:])
     assert counts[[0, 39, 200, 239]].tolist() == [1, 1, 1, 1]
     assert set(counts[40:200].tolist()) == {5, 6}
     assert_allclose(counts @ kept, values.sum())
-    assert_array_equal(evidence._condensed(values[:240])[0], values[:240])
+    assert_array_equal(likelihood_ratios._condensed(values[:240])[0], values[:240])
 
 
 def test_an_end_is_infinite_only_beyond_300():
@@ -136,7 +136,7 @@ def test_an_end_is_infinite_only_beyond_300():
 def test_lines_of_kinds_that_do_not_overlap_stay_finite():
     """Without Platt's targets the iteration, with steps of at most 4, stops once the line is steeper than 100."""
     values = np.array([-0.1, -0.09, 0.09, 0.1])
-    scores = evidence._Scores(values, np.ones(4), values > 0)
+    scores = likelihood_ratios._Scores(values, np.ones(4), values > 0)
     line, _ = scores.fit(platt=False)
     assert 100 < np.abs(line).max() <= 104
     line, _ = scores.fit(platt=True)
@@ -146,7 +146,7 @@ def test_lines_of_kinds_that_do_not_overlap_stay_finite():
 def test_the_region_ends_where_the_likelihood_has_dropped():
     rng = np.random.default_rng(12)
     values = np.concatenate([1 + rng.standard_normal(60), rng.standard_normal(90)])
-    scores = evidence._Scores(values, np.ones(150), np.arange(150) < 60)
+    scores = likelihood_ratios._Scores(values, np.ones(150), np.arange(150) < 60)
     line, information = scores.fit(platt=True)
     best, _ = scores.fit(platt=False)
     drops = scores.log_likelihood(best[np.newaxis])[0] - scores.log_likelihood(

@@ -107,7 +107,9 @@ def test_entries_and_their_neighbors(client, index):
     assert sum(histogram["counts"]) == 300
     # Nearly all scores are those of impostors, so the null expects nearly all entries within the histogram.
     assert 250 < sum(histogram["expected"]) <= 300
-    tails = ts.theory.match_pvalue(histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric")
+    tails = ts.significance.match_pvalue(
+        histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric"
+    )
     assert_allclose(
         histogram["expected"], -300 * np.diff(tails), atol=0.02
     )  # interpolation error of the tabulated distribution

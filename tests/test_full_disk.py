@@ -8,7 +8,7 @@ import pytest
 from folders import files_of
 
 import topsign as ts
-from topsign.store import stored_file
+from topsign.store import stored_columns
 
 N_FEATURES = 64
 FULL = "the disk is full"
@@ -52,8 +52,8 @@ def state(index):
 
 @pytest.mark.parametrize("what", ["bytes", "inodes"])
 def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, monkeypatch, what):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)  # every column is a separate file
-    monkeypatch.setattr("topsign.store.folder_change.REMOVED_BYTES", 2**20)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)  # every column is a separate file
+    monkeypatch.setattr("topsign.store.folder_store.REMOVED_BYTES", 2**20)
     signals = rng.standard_normal((500, N_FEATURES)).astype(np.float32)
     path = disk / "i.topsign"
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=1, path=path)

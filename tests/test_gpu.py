@@ -213,7 +213,7 @@ def some_head(case, n_classes, rng):
     else:
         recipe = recipe_type.for_weights(weights, random_state=7, **options)
     coding = recipe.weight_coding()
-    return recipe, coding.encode(weights, n_threads=1), recipe.scoring_of("log", code_bytes=coding.nbytes)
+    return recipe, coding.encode(weights), recipe.scoring_of("log", code_bytes=coding.nbytes)
 
 
 @emulated
@@ -226,7 +226,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inpu
     inputs = rng.standard_normal((n_inputs, 48)).astype(np.float32)
     inputs[0] *= 1e-12
     inputs[-1] = 0
-    rounded = recipe.round_inputs(inputs, "asymmetric", part=None, n_threads=1, name="inputs")
+    rounded = recipe.round_inputs(inputs, "asymmetric", part=None, name="inputs")
     rounder = InputRounder(recipe, device=device)
     on_device = rounder.round(inputs)
     assert_array_equal(on_device.values, rounded.values)

@@ -43,13 +43,13 @@ def test_searches(device, rng, case, n_queries):
     alive = rng.random(n_codes) < 0.7
     form, on_device = CodeFormat(device, scoring), DeviceQueries.put(device, queries)
     part = Part(put_rows(device, rows), n_codes, None, device.put(words_of(alive)))
-    values = kernels.active().scores(scoring, CodeBlocks.of(rows), queries, n_threads=4)
+    values = kernels.active().scores(scoring, CodeBlocks.of(rows), queries)
     scanner, out = make_scanner(form, n_queries), device.empty((n_queries, n_codes), np.float32)
     scanner.start(on_device)
     scanner.values(part, out)
     assert_array_equal(device.get(out), values)
     ranges = [CodeRange(CodeBlocks.of(rows), alive=np.packbits(alive, bitorder="little"))]
-    positions, best = kernels.active().rank(scoring, ranges, queries, 12, n_threads=4)
+    positions, best = kernels.active().rank(scoring, ranges, queries, 12)
     small, crowded = Tuning(first=256, growth=2, largest=1024), Tuning(first=256, candidate_bytes=1)
     for tuning, waits in ((Tuning(), False), (small, False), (Tuning(), True), (crowded, True)):
         search = BestSearch(form, n_queries, 12, n_codes, waits=waits, tuning=tuning)
@@ -135,7 +135,7 @@ def test_trellis_encoding(device, rng, dims):
     coordinates[2] = 0
     encoder = RingEncoder(device, ring)
     for n in (0, 1, 33, 5000):
-        expected = kernels.active().ring_encode(ring, coordinates[:n], n_threads=4)
+        expected = kernels.active().ring_encode(ring, coordinates[:n])
         assert_array_equal(encoder.ring_encode(ring, coordinates[:n]), expected)
 
 

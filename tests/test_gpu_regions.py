@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import gpu
-from topsign.search import visiting
+from topsign.search import recall as region_search
 
 N_FEATURES, N_REGIONS = 32, 16
 
@@ -65,13 +65,13 @@ def test_searches_visit_the_regions_that_the_processor_visits(device, index):
 
 def test_a_search_for_a_recall_visits_regions_if_that_takes_less_time(device, monkeypatch):
     for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
-        monkeypatch.setattr(visiting, name, 0.0)
+        monkeypatch.setattr(region_search, name, 0.0)
     index = FAMILIES["trellis"]()
     index.add(clustered(4000))
     index.learn_regions(64)
     held, query = gpu.GpuIndex(index, device=device), clustered(1, seed=5)
     monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 0.0)
-    assert held.search(query, k=5, recall=0.9).exhaustive.tolist() == [visiting.FASTER]
+    assert held.search(query, k=5, recall=0.9).exhaustive.tolist() == [region_search.FASTER]
     monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 1e9)
     found = held.search(query, k=5, recall=0.9)
     assert found.exhaustive.tolist() == [""]

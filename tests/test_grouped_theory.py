@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.integrate import quad
 from simulate import draw_pairs, grouped_signs, observe
 
-from topsign import theory
+from topsign import significance, theory
 from topsign.theory import grouped
 
 pytestmark = pytest.mark.core
@@ -192,8 +192,10 @@ def test_groups_capture_more_than_the_global_choice():
 def test_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_pool):
     mismatches, scores = observe(*draw_pairs(rng, 3000, n_features, 0.0), pool=pool, n_pool=n_pool)
     shape = {"n_bytes": n_pool // 16, "n_features": n_features, "projection": pool}
-    assert stats.kstest(theory.grouped_match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
-    below, upto = (theory.grouped_match_pvalue(mismatches - one, **shape) for one in (1, 0))
+    assert (
+        stats.kstest(significance.grouped_match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
+    )
+    below, upto = (significance.grouped_match_pvalue(mismatches - one, **shape) for one in (1, 0))
     below = np.where(mismatches == 0, 0.0, below)
     assert stats.kstest(below + rng.random(len(below)) * (upto - below), "uniform").pvalue > LEVEL
 
@@ -206,12 +208,12 @@ def test_scores_of_impostors_are_scaled_sample_correlations(n_bytes, n_features)
     shape = {"n_bytes": n_bytes, "n_features": n_features, "scoring": "asymmetric"}
     deviates = cosines * np.sqrt((n_features - 1) / (1 - cosines**2))
     assert_allclose(
-        theory.grouped_match_log10_pvalue(scale * cosines, **shape),
+        significance.grouped_match_log10_pvalue(scale * cosines, **shape),
         np.log10(stats.t.sf(deviates, n_features - 1)),
         rtol=1e-9,
         atol=1e-12,
     )
-    assert np.isneginf(theory.grouped_match_log10_pvalue(1.001 * scale, **shape))
+    assert np.isneginf(significance.grouped_match_log10_pvalue(1.001 * scale, **shape))
 
 
 def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
@@ -233,7 +235,7 @@ def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
         score = deviations * np.sqrt((scale**2).mean() / n)
         ratio = score / scale
         exact = stats.t.sf(ratio * np.sqrt((n - 1) / (1 - ratio**2)), n - 1).mean()
-        found = theory.grouped_match_pvalue(score, n_bytes=n_bytes, n_features=n, scoring="asymmetric")
+        found = significance.grouped_match_pvalue(score, n_bytes=n_bytes, n_features=n, scoring="asymmetric")
         assert -0.004 < found / exact - 1 < error
 
 
@@ -271,7 +273,7 @@ def test_detection_rates_agree_with_simulation(rng, pool, n_features, n_pool, sc
     n_pairs, rho, n_bytes = 2000, 0.25, n_pool // 16
     mismatches, scores = observe(*draw_pairs(rng, n_pairs, n_features, rho), pool=pool, n_pool=n_pool)
     shape = {"n_bytes": n_bytes, "n_features": n_features, "projection": pool, "scoring": scoring}
-    p_values = theory.grouped_match_pvalue(scores if scoring == "asymmetric" else mismatches, **shape)
+    p_values = significance.grouped_match_pvalue(scores if scoring == "asymmetric" else mismatches, **shape)
     for level in (0.1, 0.01):
         expected = float(theory.grouped_detection(correlation=rho, false_alarm=level, **shape))
         assert abs(np.mean(p_values <= level) - expected) < 4 * np.sqrt(expected * (1 - expected) / n_pairs)
@@ -340,9 +342,9 @@ def test_the_agreement_of_impostors(rng):
     for _ in range(2 * n_bytes):
         pmf = np.convolve(pmf, [1 / 16, 14 / 16, 1 / 16])
     tails = pmf[::-1].cumsum()[::-1]
-    found = theory.grouped_agreement_pvalue(np.arange(-16, 17), n_bytes=n_bytes)
+    found = significance.grouped_agreement_pvalue(np.arange(-16, 17), n_bytes=n_bytes)
     assert_allclose(found, tails, rtol=1e-9)
-    logs = theory.grouped_agreement_log10_pvalue([0, 500, 1023, 1024, 1025], n_bytes=512)
+    logs = significance.grouped_agreement_log10_pvalue([0, 500, 1023, 1024, 1025], n_bytes=512)
     assert_allclose(logs[3], -1024 * np.log10(16), rtol=1e-12)
     assert_allclose(logs[2], -1024 * np.log10(16) + np.log10(1 + 1024 * 14), rtol=1e-12)  # one group has no agreement
     assert logs[4] == -np.inf
@@ -424,11 +426,11 @@ def test_a_plan_is_readable():
         (lambda: theory.grouped_energy(-1), "rate must be finite and not negative"),
         (lambda: theory.grouped_correlation_interval(41, n_bytes=20), "mismatches must be integers in [0, 40], got 41"),
         (
-            lambda: theory.grouped_match_pvalue(1, n_bytes=8, n_features=64, projection="fourier"),
+            lambda: significance.grouped_match_pvalue(1, n_bytes=8, n_features=64, projection="fourier"),
             "projection must be one of 'hadamard'",
         ),
         (
-            lambda: theory.grouped_match_pvalue(1, n_bytes=8, n_features=64, scoring="cosine"),
+            lambda: significance.grouped_match_pvalue(1, n_bytes=8, n_features=64, scoring="cosine"),
             "scoring must be one of 'hamming', 'asymmetric', got 'cosine'",
         ),
         (

@@ -278,7 +278,7 @@ def test_opening_and_closing_in_threads(filled):
         while not stop.is_set():
             try:
                 with ts.open_index(path, readonly=True) as index:
-                    index.search(np.ones((1, N_FEATURES)), k=3, n_threads=1)
+                    index.search(np.ones((1, N_FEATURES)), k=3)
                     if len(index) != expected:
                         problems.append(len(index))
             except Exception as error:
@@ -304,7 +304,7 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
         def work():
             while not stop.is_set():
                 with ts.open_index(path, readonly=True) as index:
-                    index.search(np.ones((1, index.n_features)), k=1, n_threads=1)
+                    index.search(np.ones((1, index.n_features)), k=1)
         threads = [threading.Thread(target=work) for _ in range(2)]
         [thread.start() for thread in threads]
         left = 0

@@ -291,9 +291,9 @@ def test_sizes_of_an_automatic_choice():
 
 def test_the_best_classes_by_signs_have_the_scores_of_all(weights, inputs):
     coding = SignRecipe.for_weights(weights, n_bytes=4, random_state=7).weight_coding()
-    coded = CodeBlocks.of(coding.encode(weights, n_threads=1))
-    logits = coding.logits(inputs, scoring="hamming", n_threads=1, name="inputs")
-    everything = logits.values(coded, n_threads=1)
-    positions, best = logits.rank(coded, 4, n_threads=1)
+    coded = CodeBlocks.of(coding.encode(weights))
+    logits = coding.logits(inputs, scoring="hamming", name="inputs")
+    everything = logits.values(coded)
+    positions, best = logits.rank(coded, 4)
     assert_array_equal(best, np.take_along_axis(everything, positions, axis=1))
     assert_array_equal(best, -np.sort(-everything, axis=1)[:, :4])

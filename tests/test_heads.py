@@ -146,7 +146,7 @@ def test_the_best_classes_are_the_definition(data):
     )
     recipe = AdaptiveRecipe.make(n_features=8, n_bits=3, random_state=7)
     coding = recipe.weight_coding()
-    codes = CodeBlocks.of(coding.encode(coef, n_threads=1))
+    codes = CodeBlocks.of(coding.encode(coef))
     head = scores.Scores(recipe, codes, None if biases is None else np.array(biases))
     X = rng.integers(-2, 3, (5, 8)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:

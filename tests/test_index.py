@@ -12,9 +12,9 @@ from scipy import stats
 
 import topsign as ts
 from topsign import kernels
-from topsign.families.null_distributions import ScoreNull, SignsLaw
 from topsign.index import addition
-from topsign.search import make_scans
+from topsign.search import query_blocks
+from topsign.significance.null_distributions import ScoreNull, SignsLaw
 from topsign.store import segments
 from topsign.theory.order_statistics import Selection
 
@@ -201,7 +201,8 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
     some = rng.permutation(list(signals))[:7]
     for scoring in ("hamming", "asymmetric"):
         for k, n_threads in ((1, 1), (4, 2), (len(signals), 1), (len(signals) + 5, 2)):
-            found = index.search(queries, k=k, scoring=scoring, n_threads=n_threads, **options)
+            with ts.threads(n_threads):
+                found = index.search(queries, k=k, scoring=scoring, **options)
             assert_neighbors(found, naive, signals, k, scoring)
         found = index.search(queries, k=9, scoring=scoring, among=some, **options)
         assert_neighbors(found, naive, some, 9, scoring)
@@ -210,7 +211,7 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
 @pytest.mark.parametrize("n_queries", [1, 2, 9, 70, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
-    monkeypatch.setitem(make_scans.__kwdefaults__, "n_bytes", 4 * N_FEATURES * 64)  # several blocks of queries
+    monkeypatch.setitem(query_blocks.__kwdefaults__, "n_bytes", 4 * N_FEATURES * 64)  # several blocks of queries
     index, options = make_index(kind, 6)
     signals = fill(index, rng, 15)
     queries = draw_signals(rng, n_queries)
@@ -260,7 +261,7 @@ def test_range_searches_are_exact(path, rng, kind, metric):
     for scoring in ("hamming", "asymmetric"):
         found = index.within(queries, false_alarm=0.99, scoring=scoring, **options)
         assert_within(found, naive, list(signals), scoring, 0.99)
-        found = index.within(queries, false_alarm=0.99, scoring=scoring, among=some, n_threads=2, **options)
+        found = index.within(queries, false_alarm=0.99, scoring=scoring, among=some, **options)
         assert_within(found, naive, list(some), scoring, 0.99)
     for radius in (0, 12 / 32, 0.5, 1):
         found = index.within(queries, radius=radius, scoring="hamming", **options)
@@ -295,7 +296,7 @@ def test_interpolated_p_values_follow_the_theory(pool):
     table = SignsLaw(Selection(512, 8192), n_features=8192, projection=pool)
     scores = np.linspace(-0.1, 0.27, 60)
     law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool}
-    expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)
+    expected = ts.significance.match_pvalue(scores, scoring="asymmetric", **law)
     assert expected.min() < 1e-30
     assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
     assert_allclose(table.score_pvalues(np.array([ScoreNull(table).threshold(1e-9)])), 1e-9, rtol=1e-6)
@@ -494,7 +495,7 @@ def test_searches_beside_additions_see_whole_batches(path, rng, scoring):
         try:
             while not done.is_set():
                 counts.append(len(index))
-                seen.append(index.search(queries, k=5, scoring=scoring, n_threads=1).ids.tolist())
+                seen.append(index.search(queries, k=5, scoring=scoring).ids.tolist())
         except BaseException as error:  # a thread's error must fail the test
             failures.append(error)
 
@@ -645,7 +646,6 @@ CALLS = [
     (lambda: made().search(X, scoring="cosine"), ValueError, "scoring must be one of 'hamming', 'asymmetric'"),
     (lambda: made().search(X[:, 1:]), ValueError, "queries must have 20 features, got 19"),
     (lambda: made().search(X * np.nan), ValueError, "NaN or infinity in queries, first at row 0, column 0"),
-    (lambda: made().search(X, n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
     (lambda: made().search(X, rescore=X[:, 1:]), ValueError, "rescore must have 20 features, got 19"),
     (
         lambda: made().search(X, rescore=X[:3]),

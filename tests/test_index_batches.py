@@ -152,8 +152,8 @@ def test_batches_of_every_size_are_exact(rng, kind, size, batches):
         else:
             limits = {"threshold": float(scores[middle])}
             matching = scores[rows] >= limits["threshold"]
-        options = {"scoring": scoring, "n_threads": int(rng.integers(1, 3))}
+        options = {"scoring": scoring}
         options["among"] = None if some.all() else rng.permutation(ids[some])
-        with kernels.use(name):
+        with kernels.use(name), kernels.threads(int(rng.integers(1, 3))):
             assert_nearest(indexes[metric].search(queries[rows], k=k, **options), k, *truth)
             assert_matches(indexes[metric].within(queries[rows], **limits, **options), *truth, matching)

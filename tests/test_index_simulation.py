@@ -123,7 +123,7 @@ def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring
         queries[:8] = 0.9 * entries[:8] + np.sqrt(1 - 0.9**2) * queries[:8]
         index.add(entries)
         nearest = index.search(queries, k=10, scoring=scoring)
-        corrected = np.array([ts.theory.correct_pvalues(row, n_entries=100) for row in nearest.p_values])
+        corrected = np.array([ts.significance.correct_pvalues(row, n_entries=100) for row in nearest.p_values])
         for i, level in enumerate(levels):
             rows, places = np.nonzero(corrected <= level)
             within = index.within(queries, false_alarm=level, scoring=scoring)
@@ -136,7 +136,7 @@ def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring
     for i, level in enumerate(levels):
         for who, single in enumerate([level / 100, 1 - (1 - level) ** (1 / 100)]):
             if scoring == "hamming":
-                counts = ts.theory.match_pvalue(np.arange(65), projection=projection, **shape)
+                counts = ts.significance.match_pvalue(np.arange(65), projection=projection, **shape)
                 single = counts[counts <= single].max()
             low, high = stats.poisson.ppf([1e-4, 1 - 1e-4], (100 * 40 * 100 - 800) * single)
             assert low <= n_false[who, i] <= high

@@ -7,8 +7,8 @@ from scipy import stats
 from scipy.stats import false_discovery_control, kstest
 from simulate import draw_pairs, observe
 
-from topsign import theory
-from topsign.theory import inference
+from topsign import significance, theory
+from topsign.theory import tails
 from topsign.theory.distances import binomial_cdf
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -32,7 +32,7 @@ def test_mismatch_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_poo
     mismatches, _ = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, **shape)
 
     def exact(k):
-        return theory.match_pvalue(k, n_features=n_features, projection=pool, **shape)
+        return significance.match_pvalue(k, n_features=n_features, projection=pool, **shape)
 
     assert kstest(randomised(exact, mismatches, rng), "uniform").pvalue > LEVEL
     binomial = randomised(lambda k: binomial_cdf(k, 128, np.float64(0.5)), mismatches, rng)
@@ -43,7 +43,9 @@ def test_mismatch_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_poo
 @pytest.mark.parametrize(("pool", "n_features"), [("gaussian", 128), ("hadamard", 512)])
 def test_score_pvalues_are_uniform_for_impostors(rng, pool, n_features):
     _, scores = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, **CROWDED)
-    p_values = theory.match_pvalue(scores, n_features=n_features, projection=pool, scoring="asymmetric", **CROWDED)
+    p_values = significance.match_pvalue(
+        scores, n_features=n_features, projection=pool, scoring="asymmetric", **CROWDED
+    )
     assert kstest(p_values, "uniform").pvalue > LEVEL
 
 
@@ -53,11 +55,11 @@ def test_scores_over_one_orthonormal_block_are_scaled_sample_correlations(n_bits
     cosines = np.array([-0.3, 0.0, 0.01, 0.1, 0.5, 0.99])
     scale = np.sqrt(n_features / n_bits) / theory.mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
     shape = {"n_bits": n_bits, "n_pool": n_pool, "n_features": n_features}
-    found = theory.match_log10_pvalue(scale * cosines, scoring="asymmetric", **shape)
+    found = significance.match_log10_pvalue(scale * cosines, scoring="asymmetric", **shape)
     deviates = cosines * np.sqrt((n_features - 1) / (1 - cosines**2))
     usual = deviates < 30  # beyond, the tail of SciPy's distribution underflows
     assert_allclose(found[usual], np.log10(stats.t.sf(deviates[usual], n_features - 1)), rtol=1e-9, atol=1e-12)
-    assert np.isneginf(theory.match_log10_pvalue(1.001 * scale, scoring="asymmetric", **shape))
+    assert np.isneginf(significance.match_log10_pvalue(1.001 * scale, scoring="asymmetric", **shape))
 
 
 def test_pvalues_of_stacked_blocks_are_close(rng):
@@ -66,10 +68,10 @@ def test_pvalues_of_stacked_blocks_are_close(rng):
     mismatches, scores = observe(*draw_pairs(rng, 1000, 256, 0.0), pool="hadamard", **shape)
 
     def approximate(k):
-        return theory.match_pvalue(k, n_features=256, **shape)
+        return significance.match_pvalue(k, n_features=256, **shape)
 
     assert kstest(randomised(approximate, mismatches, rng), "uniform").pvalue > LEVEL
-    p_values = theory.match_pvalue(scores, n_features=256, scoring="asymmetric", **shape)
+    p_values = significance.match_pvalue(scores, n_features=256, scoring="asymmetric", **shape)
     assert kstest(p_values, "uniform").pvalue > LEVEL
 
 
@@ -78,7 +80,7 @@ def test_variance_of_impostors_has_the_predicted_ratio(n_features):
     """To first order in 1/n the ratio is 1 + (2/pi) (m-1) lambda**2 / n, where lambda is the mean kept magnitude."""
     n_pool = 1024
     counts = np.arange(65)
-    cdf = theory.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, projection="gaussian")
+    cdf = significance.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, projection="gaussian")
     pmf = np.diff(np.append(0, cdf))
     ratio = (pmf @ (counts - 32) ** 2) / 16
     assert_allclose(pmf @ counts, 32, rtol=1e-9)
@@ -130,10 +132,10 @@ def test_asymmetric_estimates_have_the_predicted_spread(rng):
 
 def test_corrections():
     p = np.array([0.001, 0.2, 0.03, 0.5])
-    assert_allclose(theory.correct_pvalues(p), [0.004, 0.8, 0.12, 1])
-    assert_allclose(theory.correct_pvalues(p, n_entries=100), [0.1, 1, 1, 1])
-    assert_allclose(theory.correct_pvalues(p, method="benjamini-hochberg"), false_discovery_control(p))
-    best = theory.correct_pvalues([1e-6, 1e-5], n_entries=1000, method="benjamini-hochberg")
+    assert_allclose(significance.correct_pvalues(p), [0.004, 0.8, 0.12, 1])
+    assert_allclose(significance.correct_pvalues(p, n_entries=100), [0.1, 1, 1, 1])
+    assert_allclose(significance.correct_pvalues(p, method="benjamini-hochberg"), false_discovery_control(p))
+    best = significance.correct_pvalues([1e-6, 1e-5], n_entries=1000, method="benjamini-hochberg")
     assert_allclose(best, [1e-3, 5e-3])
 
 
@@ -144,7 +146,7 @@ def test_an_empirical_null_is_calibrated(rng, method, closer):
     p_values = []
     for _ in range(300):
         scores = 0.02 + 0.07 * rng.standard_normal(61)
-        null = theory.EmpiricalNull(scores[:60], method=method, closer=closer)
+        null = significance.EmpiricalNull(scores[:60], method=method, closer=closer)
         p_values.append(null.pvalue(scores[60]))
     if method == "rank":  # one of 61 equally likely values, so randomise it
         p_values = np.array(p_values) - rng.random(300) / 61
@@ -152,7 +154,7 @@ def test_an_empirical_null_is_calibrated(rng, method, closer):
 
 
 def test_the_rank_null_counts_ties_against_the_match():
-    null = theory.EmpiricalNull([1, 2, 2, 3], closer="smaller")
+    null = significance.EmpiricalNull([1, 2, 2, 3], closer="smaller")
     assert_allclose(null.pvalue([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
 
 
@@ -175,7 +177,7 @@ def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away(
 
 @pytest.mark.parametrize("closer", ["larger", "smaller"])
 def test_the_threshold_of_a_normal_null_has_the_level_as_its_p_value(rng, closer):
-    null = theory.EmpiricalNull(rng.standard_normal(50), method="normal", closer=closer)
+    null = significance.EmpiricalNull(rng.standard_normal(50), method="normal", closer=closer)
     for level in (1e-6, 0.01, 0.3, 0.9):
         assert_allclose(null.pvalue(null.threshold(level)), level, rtol=1e-9)
 
@@ -184,4 +186,4 @@ def test_the_threshold_of_a_normal_null_has_the_level_as_its_p_value(rng, closer
 def test_the_tail_of_a_coordinate_is_that_of_students_t(n_features):
     x = np.array([-0.9, -0.2, 0.0, 0.1, 0.6, 0.99])
     expected = stats.t.sf(x * np.sqrt((n_features - 1) / (1 - x**2)), n_features - 1)
-    assert_allclose(inference._coordinate_tail(x, n_features), expected, rtol=1e-9)
+    assert_allclose(tails._coordinate_tail(x, n_features), expected, rtol=1e-9)

@@ -44,7 +44,8 @@ def on_all_paths():
     for name in kernels.available():
         with kernels.use(name) as chosen:
             for n_threads in (1, 3):
-                yield chosen, n_threads
+                with kernels.threads(n_threads):
+                    yield chosen
 
 
 def spiky(rng, n):
@@ -71,8 +72,8 @@ def test_rotation_equals_the_reference(rng, n):
     signs = rng.random((rounds, n)) < 0.5
     packed = np.packbits(signs, axis=1, bitorder="little")
     expected = np.array([reference.rotate(x, np.where(signs, 1, -1)) for x in signals])
-    for chosen, n_threads in on_all_paths():
-        actual = chosen.rotate(signals, packed, n_threads=n_threads)
+    for chosen in on_all_paths():
+        actual = chosen.rotate(signals, packed)
         assert_array_equal(actual.view(np.uint32), expected.view(np.uint32), chosen.name)
 
 
@@ -89,32 +90,32 @@ def test_transposed_rotation_undoes_the_rotation(path, rng, n):
 def test_square_norms_equal_the_reference(rng, n):
     signals = spiky(rng, n)
     expected = [reference.square_norm(x) for x in signals]
-    for chosen, n_threads in on_all_paths():
-        assert_array_equal(chosen.square_norms(signals, n_threads=n_threads), expected, chosen.name)
+    for chosen in on_all_paths():
+        assert_array_equal(chosen.square_norms(signals), expected, chosen.name)
 
 
 @pytest.mark.parametrize("n", EDGES)
 def test_inner_products_equal_the_reference(rng, n):
     rows, vector = spiky(rng, n), rng.standard_normal(n)
     expected = [reference.inner_product(row, vector) for row in rows]
-    for chosen, n_threads in on_all_paths():
-        assert_array_equal(chosen.inner_products(rows, vector, n_threads=n_threads), expected, chosen.name)
+    for chosen in on_all_paths():
+        assert_array_equal(chosen.inner_products(rows, vector), expected, chosen.name)
 
 
 @pytest.mark.parametrize("n", EDGES)
 def test_sums_of_magnitudes_equal_the_reference_and_select_of_all(rng, n):
     projected = spiky(rng, n)
     expected = [reference.magnitude_sum(x) for x in projected]
-    for chosen, n_threads in on_all_paths():
-        assert_array_equal(chosen.magnitude_sums(projected, n_threads=n_threads), expected, chosen.name)
+    for chosen in on_all_paths():
+        assert_array_equal(chosen.magnitude_sums(projected), expected, chosen.name)
         assert_array_equal(chosen.select(projected, n)[2], expected, chosen.name)
 
 
 def assert_selection(projected, n_bits):
     expected = [reference.select_locations(row, n_bits) for row in projected]
     kept = np.take_along_axis(projected, np.array(expected), axis=1)
-    for chosen, n_threads in on_all_paths():
-        locations, signs, totals = chosen.select(projected, n_bits, n_threads=n_threads)
+    for chosen in on_all_paths():
+        locations, signs, totals = chosen.select(projected, n_bits)
         assert_array_equal(locations, expected, chosen.name)
         assert_array_equal(signs, [reference.pack(row >= 0) for row in kept], chosen.name)
         assert_array_equal(totals, [reference.lane_sum(np.abs(row)) for row in kept], chosen.name)
@@ -145,8 +146,8 @@ def test_selection_with_ties_everywhere(data, n_pool):
 @pytest.mark.parametrize("n", EDGES)
 def test_packed_bits_equal_the_reference(rng, n):
     projected = spiky(rng, n)
-    for chosen, n_threads in on_all_paths():
-        actual = chosen.pack_bits(projected, n_threads=n_threads)
+    for chosen in on_all_paths():
+        actual = chosen.pack_bits(projected)
         assert_array_equal(actual, [reference.pack(row >= 0) for row in projected], chosen.name)
 
 
@@ -159,15 +160,15 @@ def test_adaptive_codes_equal_the_reference(rng, n_bits, n_pool):
     expected = None  # the reference would need 2**24 Python integers; the round trip below is still tested
     if n_pool < 2**24:
         expected = [reference.pack_compact(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
-    for chosen, n_threads in on_all_paths():
-        codes = chosen.pack_codes(layout, locations, signs, n_threads=n_threads)
+    for chosen in on_all_paths():
+        codes = chosen.pack_codes(layout, locations, signs)
         assert codes.shape == (n_codes, layout.code_bytes)
         if expected is not None:
             assert_array_equal(codes, expected, chosen.name)
-        again = chosen.unpack_codes(layout, codes, n_threads=n_threads)
+        again = chosen.unpack_codes(layout, codes)
         assert_array_equal(again[0], locations, chosen.name)
         assert_array_equal(again[1], signs, chosen.name)
-        assert chosen.valid_codes(layout, codes, n_threads=n_threads).all()
+        assert chosen.valid_codes(layout, codes).all()
 
 
 @given(st.data(), st.integers(1, 400))
@@ -218,19 +219,19 @@ def test_set_coder_equals_the_reference_and_the_bound(rng, n_bits, n_pool):
     bound = (storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) / 8
     assert max(map(len, expected)) <= bound + 2
     capacity = int(bound) + 16
-    for chosen, n_threads in on_all_paths():
-        coded, lengths = chosen.encode_sets(sets, n_pool, capacity, n_threads=n_threads)
+    for chosen in on_all_paths():
+        coded, lengths = chosen.encode_sets(sets, n_pool, capacity)
         assert [row[:length].tobytes() for row, length in zip(coded, lengths, strict=True)] == expected
         trimmed = np.ascontiguousarray(coded[:, : lengths.max()])
         for stored in (coded, trimmed):
-            assert_array_equal(chosen.decode_sets(stored, n_bits, n_pool, n_threads=n_threads), sets)
+            assert_array_equal(chosen.decode_sets(stored, n_bits, n_pool), sets)
 
 
 @given(st.integers(1, 200), st.data())
 def test_any_set_survives_the_coder(n_pool, data):
     locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
     expected = reference.encode_set(locations, n_pool)
-    for chosen, _ in on_all_paths():
+    for chosen in on_all_paths():
         coded, lengths = chosen.encode_sets(np.array([locations], np.int32), n_pool, 64)
         assert coded[0, : lengths[0]].tobytes() == expected
         assert_array_equal(chosen.decode_sets(coded, len(locations), n_pool), [locations])
@@ -249,8 +250,8 @@ def test_products_equal_the_reference(rng, n_features, n_columns):
     products = [Product(Panels.of(columns)), Product(Panels.of(columns), minus, rows)]
     whole = reference.products(signals, columns, factors)
     some = reference.products(signals[rows], columns, factors[rows], minus)
-    for chosen, n_threads in on_all_paths():
-        found = chosen.multiply(signals, products, factors=factors, n_threads=n_threads)
+    for chosen in on_all_paths():
+        found = chosen.multiply(signals, products, factors=factors)
         assert_array_equal(found[0], whole, chosen.name)
         assert_array_equal(found[1], some, chosen.name)
 
@@ -259,8 +260,8 @@ def test_products_equal_the_reference(rng, n_features, n_columns):
 def test_rounded_queries_equal_the_reference(rng, limit):
     values = spiky(rng, 45)
     expected = [reference.rounded(row, limit) for row in values]
-    for chosen, n_threads in on_all_paths():
-        found, steps = chosen.round(values, limit, n_threads=n_threads)
+    for chosen in on_all_paths():
+        found, steps = chosen.round(values, limit)
         assert_array_equal(found, [row for row, _ in expected], chosen.name)
         assert_array_equal(steps, np.array([step for _, step in expected], np.float32), chosen.name)
 
@@ -271,8 +272,8 @@ def test_groups_equal_the_reference(rng, n_bytes):
     nibbles = np.array([reference.group_nibbles(row) for row in projected], np.uint8)
     largest = np.abs(projected.reshape(5, -1, 8)).max(axis=2)
     totals = [reference.magnitude_sum(row) for row in largest]
-    for chosen, n_threads in on_all_paths():
-        codes, found = chosen.encode_groups(projected, n_threads=n_threads)
+    for chosen in on_all_paths():
+        codes, found = chosen.encode_groups(projected)
         assert_array_equal(codes, nibbles[:, ::2] | nibbles[:, 1::2] << 4, chosen.name)
         assert_array_equal(found, totals, chosen.name)
 
@@ -284,10 +285,10 @@ def test_rings_equal_the_reference(rng, n_bytes):
     coordinates[1] = 0  # ties
     expected = [reference.ring_encode(ring, row) for row in coordinates]
     norms = [reference.ring_norm(ring, code) for code in expected]
-    for chosen, n_threads in on_all_paths():
-        codes = chosen.ring_encode(ring, coordinates, n_threads=n_threads)
+    for chosen in on_all_paths():
+        codes = chosen.ring_encode(ring, coordinates)
         assert_array_equal(codes, expected, chosen.name)
-        assert_array_equal(chosen.ring_norms(ring, codes, n_threads=n_threads), norms, chosen.name)
+        assert_array_equal(chosen.ring_norms(ring, codes), norms, chosen.name)
 
 
 def test_no_code_of_a_small_ring_is_cheaper_by_much(rng):
@@ -396,15 +397,14 @@ def test_searches_equal_the_reference(rng, n_queries):
             counts = np.append(0, np.cumsum([len(one) for one in visited])).astype(np.int64)
             visits = VisitedCodes(segments, counts, np.concatenate(visited).astype(np.int32))
             bounds = np.quantile(case.scores, 0.8, axis=1).astype(np.float32)
-            for chosen, n_threads in on_all_paths():
-                where = f"{chosen.name}, {scoring.kind}, {scoring.code_bytes} bytes, {n_threads} threads"
-                asked = {"n_threads": n_threads}
-                assert_array_equal(chosen.decode(scoring, case.rows, **asked), case.levels, where)
-                found = chosen.scores(scoring, CodeBlocks.of(case.rows), case.queries, **asked)
+            for chosen in on_all_paths():
+                where = f"{chosen.name}, {scoring.kind}, {scoring.code_bytes} bytes, {kernels.n_threads()} threads"
+                assert_array_equal(chosen.decode(scoring, case.rows), case.levels, where)
+                found = chosen.scores(scoring, CodeBlocks.of(case.rows), case.queries)
                 assert_array_equal(found, case.scores, where)
-                rows, values = chosen.rank(scoring, ranges, case.queries, k, **asked)
-                near, near_values = chosen.visit(scoring, visits, case.queries, k, **asked)
-                begin, within, reached = chosen.within(scoring, ranges, case.queries, bounds, **asked)
+                rows, values = chosen.rank(scoring, ranges, case.queries, k)
+                near, near_values = chosen.visit(scoring, visits, case.queries, k)
+                begin, within, reached = chosen.within(scoring, ranges, case.queries, bounds)
                 for q in range(n_queries):
                     best = case.best(q, k, some)
                     assert_array_equal(rows[q, : len(best)], best, where)
@@ -428,8 +428,8 @@ def test_extreme_scales_keep_the_order(rng, scale):
             sums = (queries.values.astype(np.int64) @ case.levels.T).astype(np.float32)
             factors = np.array([reference.factor(row, scoring.factor) for row in case.rows], np.float32)
             scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * factors
-        for chosen, n_threads in on_all_paths():
-            rows, values = chosen.rank(scoring, [CodeRange(CodeBlocks.of(case.rows))], queries, 9, n_threads=n_threads)
+        for chosen in on_all_paths():
+            rows, values = chosen.rank(scoring, [CodeRange(CodeBlocks.of(case.rows))], queries, 9)
             for q in range(5):
                 usable = np.flatnonzero(scores[q] > -np.inf)
                 best = usable[np.lexsort((usable, -scores[q, usable]))][:9]
@@ -450,9 +450,9 @@ def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng):
         first_row += len(part)
         order.extend(part)
     queries = RoundedQueries(rng.integers(-9, 10, (3, 48)).astype(np.int16), np.ones(3, "f4"), np.zeros(3, "f4"))
-    for chosen, n_threads in on_all_paths():
+    for chosen in on_all_paths():
         sums = chosen.scores(scoring, CodeBlocks.of(rows[order]), queries)
-        found, _ = chosen.rank(scoring, ranges, queries, 50, n_threads=n_threads)
+        found, _ = chosen.rank(scoring, ranges, queries, 50)
         for q in range(3):
             assert_array_equal(found[q], np.lexsort((ids[order], -sums[q]))[:50], chosen.name)
 
@@ -471,7 +471,7 @@ def test_blocks_keep_rows(rng):
 
 def searched(case, queries):
     ranges = [CodeRange(CodeBlocks.of(case.rows))]
-    return kernels.active().rank(case.scoring, ranges, queries, 5, n_threads=3)
+    return kernels.active().rank(case.scoring, ranges, queries, 5)
 
 
 def assert_same(found, expected):

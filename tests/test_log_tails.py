@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 import topsign as ts
-from topsign import theory
+from topsign import significance
 from topsign.cli import app
-from topsign.families.null_distributions import FARTHEST, MismatchNull, NormalNull, SampleNull, SignsLaw
-from topsign.theory import log_tails
+from topsign.significance.null_distributions import FARTHEST, MismatchNull, NormalNull, SampleNull, SignsLaw
+from topsign.theory import tails
 from topsign.theory.order_statistics import Selection
 
 DIGITS = 1700
@@ -50,7 +50,7 @@ def normal_tail(x):
 @pytest.mark.parametrize("a", [5, 300, 2000])
 def test_coordinates_of_unit_vectors(x, a):
     expected = log10(coordinate_tail(x, a))
-    found = log_tails.log_coordinate_tail(np.array([float(x)]), 2 * a + 1) / np.log(10)
+    found = tails.log_coordinate_tail(np.array([float(x)]), 2 * a + 1) / np.log(10)
     assert_allclose(found, expected, rtol=1e-11)
     assert_allclose(SampleNull(2 * a + 1).log10_p_values(np.array([float(x)])), expected, rtol=1e-10)
 
@@ -71,29 +71,29 @@ def test_mismatches(n_bits, mismatches):
     total = sum(comb(n_bits, k) for k in range(mismatches + 1))
     expected = float(Decimal(total).log10()) - n_bits * np.log10(2)
     shape = {"n_bits": n_bits, "n_pool": n_bits, "n_features": n_bits}
-    assert_allclose(theory.match_log10_pvalue(mismatches, **shape), expected, rtol=1e-11)
+    assert_allclose(significance.match_log10_pvalue(mismatches, **shape), expected, rtol=1e-11)
     law = SignsLaw(Selection(n_bits, n_bits), n_bits, "hadamard")
     table = MismatchNull(law.mismatch_log10_pvalues)
     assert_allclose(table.log10_p_values(np.array([-float(mismatches)])), expected, rtol=1e-11)
-    assert theory.match_pvalue(mismatches, **shape) == pytest.approx(max(10.0**expected, 5e-324), rel=1e-9)
+    assert significance.match_pvalue(mismatches, **shape) == pytest.approx(max(10.0**expected, 5e-324), rel=1e-9)
 
 
 @pytest.mark.parametrize(("pool", "farthest"), [("hadamard", 0.82), ("gaussian", 0.98)])
 def test_the_table_of_scores_follows_the_law_far_in_the_tail(pool, farthest):
     shape = {"n_features": 8192, "projection": pool, "scoring": "asymmetric"}
     scores = farthest * np.array([0.3, 0.6, 0.9, 1])
-    expected = theory.match_log10_pvalue(scores, n_bits=512, n_pool=8192, **shape)
+    expected = significance.match_log10_pvalue(scores, n_bits=512, n_pool=8192, **shape)
     assert expected[3] < -400
     law = SignsLaw(Selection(512, 8192), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
-    expected = theory.grouped_match_log10_pvalue(scores, n_bytes=448, **shape)
+    expected = significance.grouped_match_log10_pvalue(scores, n_bytes=448, **shape)
     law = SignsLaw(Selection(1, 8, 896), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
 
 
 def test_logarithms_join_where_tails_underflow():
     scores = np.linspace(0.55, 0.8, 400)  # from 1e-184 to 1e-444
-    logs = theory.match_log10_pvalue(scores, scoring="asymmetric", n_bits=512, n_pool=8192, n_features=8192)
+    logs = significance.match_log10_pvalue(scores, scoring="asymmetric", n_bits=512, n_pool=8192, n_features=8192)
     steps = np.diff(logs, 2)
     assert np.abs(steps).max() < 0.01  # no discontinuity in value or slope at 1e-280
 
@@ -106,12 +106,12 @@ def test_the_floor_of_tables():
 
 
 def test_student_tails_of_known_impostors():
-    null = theory.EmpiricalNull(np.random.default_rng(0).standard_normal(401), method="normal")
+    null = significance.EmpiricalNull(np.random.default_rng(0).standard_normal(401), method="normal")
     deviate = (1e4 - null.impostors.mean()) / (null.impostors.std(ddof=1) * np.sqrt(1 + 1 / 401))
     x = Decimal(deviate) / (400 + Decimal(deviate) ** 2).sqrt()
     assert_allclose(null.log10_pvalue(1e4), log10(coordinate_tail(x, 200)), rtol=1e-9)  # 1e-1004
     assert null.pvalue([1e4, 1e5]).tolist() == [5e-324, 5e-324]
-    assert theory.EmpiricalNull(np.arange(99)).log10_pvalue(1e9) == -2
+    assert significance.EmpiricalNull(np.arange(99)).log10_pvalue(1e9) == -2
 
 
 def test_searches_report_logarithms(tmp_path, monkeypatch):

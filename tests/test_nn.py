@@ -274,7 +274,7 @@ def half_family():
         def learn(cls, sample, *, part=None, n_features):
             return cls(n_features)
 
-        def encode(self, block, *, n_threads=1):
+        def encode(self, block):
             return block.values.astype("<f2").view(np.uint8)
 
         def decode(self, codes):

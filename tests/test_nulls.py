@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from topsign.theory import SearchNull, searches_needed
+from topsign.significance import SearchNull, searches_needed
 
 
 class BestOfNormals:

@@ -12,7 +12,6 @@ from scipy.stats import hypergeom
 
 import topsign as ts
 from topsign.families.agreement import Agreement
-from topsign.index import entry_set, pairing
 from topsign.search import pairs as module
 from topsign.store import segments
 
@@ -142,11 +141,11 @@ def test_pairs_of_equal_codes_are_those_of_the_plain_comparison(limit, place, mo
     index.remove([0, 7])
     index = place(index)
     found, groups = index.pairs(**limit), index.groups(**limit)
-    monkeypatch.setattr(entry_set.EqualCodes, "find", lambda *_: entry_set.EqualCodes.none())
+    monkeypatch.setattr(module.EqualCodes, "find", lambda *_: module.EqualCodes.none())
     plain = index.pairs(**limit)
     for name in ("first", "second", "scores", "p_values"):
         assert_array_equal(getattr(found, name), getattr(plain, name))
-    monkeypatch.setattr(pairing, "HELD_PAIRS", 3)
+    monkeypatch.setattr(module, "HELD_PAIRS", 3)
     assert groups == index.groups(**limit)
     assert {id for group in groups for id in group} == {*plain.first.tolist(), *plain.second.tolist()}
 

@@ -144,8 +144,9 @@ def test_writable_memory_maps_keep_what_was_written(tmp_path, rng):
 def test_threads_and_batches_do_not_change_a_bit(path, rng, n_threads):
     projection = ts.make_projection("hadamard", n_features=100, n_pool=150, random_state=7)
     signals = rng.standard_normal((37, 100))
-    together = projection.apply(signals, n_threads=n_threads)
-    assert_array_equal(together, np.vstack([projection.apply(signal, n_threads=1) for signal in signals]))
+    with kernels.threads(n_threads):
+        together = projection.apply(signals)
+    assert_array_equal(together, np.vstack([projection.apply(signal) for signal in signals]))
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "rademacher", "sparse"])

@@ -14,7 +14,8 @@ from topsign.errors import StorageError
 from topsign.families import Comparison, unit_queries
 from topsign.families.comparison import CodeComparison, DecodedComparison
 from topsign.kernels import RegionRule
-from topsign.search import Regions, automatic_regions, visiting
+from topsign.search import Regions, automatic_regions
+from topsign.search import recall as region_search
 from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path
 from topsign.search.regions import k_means, shared_out
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarni
 def free_choice(monkeypatch):
     """Make small indexes visit regions, as if these were chosen at once and visits took as long as scans."""
     for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
-        monkeypatch.setattr(visiting, name, 0.0)
+        monkeypatch.setattr(region_search, name, 0.0)
     monkeypatch.setattr(CodeComparison, "visit_cost", lambda self, n_queries: self.scan_cost(n_queries))
 
 
@@ -69,7 +70,7 @@ def built(request):
 def visits_of(index, n_queries, seed=0):
     """Return the regions of the index, and random visits per query: none for the first, all for the second."""
     store, rng = index.store, np.random.default_rng(seed)
-    regions = index._learned().regional.regions()
+    regions = index._learned().regions.regions()
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
@@ -83,9 +84,9 @@ def test_visits_find_what_a_search_among_the_same_entries_finds(built, path, n_t
     for scoring in index.recipe.scorings:
         comparison = index.recipe.prepare(queries, scoring=scoring)
         visits = visits_of(index, len(queries))
-        expected_rows, expected = Comparison.visit(comparison, visits, 12, n_threads=1)
-        with kernels.use(path):
-            rows, values = comparison.visit(visits, 12, n_threads=n_threads)
+        expected_rows, expected = Comparison.visit(comparison, visits, 12)
+        with kernels.use(path), kernels.threads(n_threads):
+            rows, values = comparison.visit(visits, 12)
         known = rows >= 0
         assert np.array_equal(rows, expected_rows)
         assert np.array_equal(values[known], expected[known])
@@ -97,9 +98,7 @@ def test_the_default_comparison_visits_the_same_entries(built):
     units, norms = np.random.default_rng(0).standard_normal((5, N_FEATURES)).astype(np.float32), np.ones(5)
     comparison = DecodedComparison(index.recipe, units, norms)
     visits = visits_of(index, 5)
-    for found, expected in zip(
-        comparison.visit(visits, 4, n_threads=1), Comparison.visit(comparison, visits, 4, n_threads=1), strict=True
-    ):
+    for found, expected in zip(comparison.visit(visits, 4), Comparison.visit(comparison, visits, 4), strict=True):
         assert np.array_equal(found, expected, equal_nan=True)
 
 
@@ -110,12 +109,12 @@ def test_concurrent_first_visits_find_what_later_ones_find(name):
     for part in np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970]):
         index.add(part)
     index.learn_regions(16)
-    expected = index.search(queries, 5, probes=2, n_threads=1).ids
+    expected = index.search(queries, 5, probes=2).ids
     found, barrier, interval = [], threading.Barrier(4), sys.getswitchinterval()
 
     def search():
         barrier.wait()
-        found.append(index.search(queries, 5, probes=2, n_threads=1).ids)
+        found.append(index.search(queries, 5, probes=2).ids)
 
     sys.setswitchinterval(1e-6)
     try:
@@ -142,7 +141,7 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
     rows = rng.integers(0, 128, (n_rows, width)).astype(np.uint8)
     queries[0], rows[0] = -127, 127
     with kernels.use(path) as chosen:
-        found = chosen.byte_products(queries, rows, n_threads=2)
+        found = chosen.byte_products(queries, rows)
     assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
 
 
@@ -174,8 +173,8 @@ def test_regions_are_chosen_as_the_reference_chooses_them(path, n_queries, n_reg
         ([1, 2, 3], [4, 5, 6], float(np.median(best))),
     ):
         rule = RegionRule(edges, np.array(n_chosen), np.array(n_entries), least)
-        with kernels.use(path):
-            found, starts, chosen = regions.choose(rule, counts, units, n_threads=n_threads)
+        with kernels.use(path), kernels.threads(n_threads):
+            found, starts, chosen = regions.choose(rule, counts, units)
         assert np.array_equal(found, best)
         for query in range(n_queries):
             stratum = sum(edge <= best[query] for edge in edges.tolist())
@@ -190,7 +189,7 @@ def test_scores_of_regions_are_those_of_the_rounded_means():
     index = FAMILIES["trellis"]()
     index.add(clustered(3000))
     index.learn_regions(32)
-    regions = index._learned().regional.regions()
+    regions = index._learned().regions.regions()
     units = clustered(20, seed=4)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     expected = units @ regions.vectors.T - (regions.vectors**2).sum(axis=1) / 2
@@ -311,9 +310,9 @@ def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
     assert set(plain.exhaustive) == {"neither recall nor probes was asked for"}
     assert plain.recall.tolist() == plain.visited.tolist() == plain.recall_low.tolist() == [1, 1, 1]
     strangers = np.random.default_rng(0).standard_normal((3000, N_FEATURES))
-    scores = index._learned().regional.regions().scores(unit_queries(index.recipe, strangers)[0])
+    scores = index._learned().regions.regions().scores(unit_queries(index.recipe, strangers)[0])
     best = scores.max(axis=1)
-    least = index._learned().regional.calibration().least
+    least = index._learned().regions.calibration().least
     assert best.min() < least or index.family == "adaptive"  # coarse codes are close to all regions
     cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
     cases |= {
@@ -327,7 +326,7 @@ def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
         exact = index.search(asked, **{name: value for name, value in options.items() if name != "recall"})
         assert np.array_equal(found.ids, exact.ids)
     if best.min() < least:
-        monkeypatch.setattr(visiting.RegionSearch, "_is_slower", lambda *_: False)
+        monkeypatch.setattr(region_search.RegionSearch, "_is_slower", lambda *_: False)
         mixed = index.search(np.concatenate([queries[:1], strangers[[best.argmin()]]]), recall=0.9)
         assert (mixed.exhaustive == "").tolist() == [True, False]
         assert mixed.visited[1] == mixed.recall[1] == mixed.recall_low[1] == 1
@@ -371,7 +370,7 @@ def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring, mon
 
 def test_the_cost_of_selecting_regions_counts(learned, monkeypatch):
     index, queries = learned
-    monkeypatch.setattr(visiting, "CALL_COST", 1e9)
+    monkeypatch.setattr(region_search, "CALL_COST", 1e9)
     assert index.search(queries[:1], recall=0.9).exhaustive[0].startswith("comparing all entries takes less time")
     assert index.search(queries[:1], probes=3).exhaustive[0] == ""  # an explicit number of probes is always used
 
@@ -407,7 +406,7 @@ def test_regions_are_the_same_for_the_same_seed():
 
 
 def test_calibration_entries_do_not_train_regions(monkeypatch):
-    from topsign.index import regional
+    from topsign.index import regions
 
     seen = {}
 
@@ -415,8 +414,8 @@ def test_calibration_entries_do_not_train_regions(monkeypatch):
         seen.update(options)
         return learn(*arguments, **options)
 
-    learn = regional.learn_regions
-    monkeypatch.setattr(regional, "learn_regions", spy)
+    learn = regions.learn_regions
+    monkeypatch.setattr(regions, "learn_regions", spy)
     index = FAMILIES["sign"](originals="float32")
     index.add(clustered(3000))
     index.learn_regions(32)
@@ -455,7 +454,7 @@ def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(mon
         monkeypatch.setattr(CodeComparison, "scan_cost", lambda *_: 1e-6)
         monkeypatch.setattr(CodeComparison, "visit_cost", lambda *_: 1.0)
         found = index.search(queries, 10, recall=0.9)
-        assert (found.exhaustive == visiting.FASTER).all() == is_exhaustive
+        assert (found.exhaustive == region_search.FASTER).all() == is_exhaustive
         assert (found.exhaustive == "").all() != is_exhaustive
 
 

@@ -11,10 +11,10 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments, merge_segments, take_positions
-from topsign.store.lock import hold_lock
-from topsign.store.manifest import Manifest
+from topsign.store.backends import hold_lock
+from topsign.store.opening import exists, store_for_recipe
 from topsign.store.segments import cut_segment
-from topsign.store.stores import exists, store_for_recipe
+from topsign.store.versions import Manifest
 
 
 def make_segment(first, n_entries, **columns):

@@ -96,13 +96,13 @@ def test_few_searches_run_at_once_with_one_thread_each(client, signals, monkeypa
     running, most, threads = [], [], set()
     plain = ts.Index.search
 
-    def search(self, queries, k, n_threads):
+    def search(self, queries, k):
         running.append(1)
         most.append(len(running))
-        threads.add(n_threads)
+        threads.add(ts.kernels.n_threads())
         time.sleep(0.05)
         running.pop()
-        return plain(self, queries, k=k, n_threads=n_threads)
+        return plain(self, queries, k=k)
 
     async def ask():
         transport = httpx.ASGITransport(client.app)

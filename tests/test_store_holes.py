@@ -11,10 +11,9 @@ from numpy.testing import assert_array_equal
 from small import make_index
 
 import topsign as ts
-from topsign.store import creation, local, lock, stored_file, versions
-from topsign.store.local import LocalFolder
-from topsign.store.manifest import FORMAT
-from topsign.store.versions import UnknownOutcomeError
+from topsign.store import backends, opening, stored_columns, versions
+from topsign.store.backends import LocalFolder
+from topsign.store.versions import FORMAT, UnknownOutcomeError
 
 pytestmark = pytest.mark.core
 posix = pytest.mark.skipif(os.name == "nt", reason="needs links")
@@ -54,7 +53,7 @@ def test_nothing_is_written_or_deleted_through_a_link(filled, signals, tmp_path,
 
 
 def test_files_of_others_are_kept(filled, signals, monkeypatch):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     strays = [
         f"{folder}/{name}"
         for folder in ("versions", "segments", "removed", "metadata", "recipes")
@@ -107,7 +106,7 @@ def test_a_version_that_no_reader_accepts_is_not_written(filled, signals, monkey
 @pytest.mark.parametrize("n_changes", [2, 8])
 def test_a_change_meant_for_a_lost_branch_touches_no_other_entry(filled, signals, monkeypatch, n_changes):
     """A copy is restored under an open index, and others change it until its manifest forgets the old ancestors."""
-    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
+    monkeypatch.setattr("topsign.store.versions.N_ANCESTORS", 3)
     index = ts.open_index(filled)
     copy = shutil.copytree(filled, filled.with_name("copy"))
     index.add(signals[40:45], metadata=[{"of": "lost branch"}] * 5)
@@ -134,7 +133,7 @@ def test_a_change_meant_for_a_lost_branch_touches_no_other_entry(filled, signals
 
 
 def test_a_writer_that_slept_long_changes_entries_that_it_saw(filled, signals, monkeypatch):
-    monkeypatch.setattr("topsign.store.manifest.N_ANCESTORS", 3)
+    monkeypatch.setattr("topsign.store.versions.N_ANCESTORS", 3)
     index = ts.open_index(filled)
     with ts.open_index(filled) as other:
         for row in range(8):
@@ -161,7 +160,7 @@ def test_a_change_does_not_read_every_kept_version(filled, signals, monkeypatch)
 
 def test_files_of_kept_versions_are_kept_and_others_deleted(filled, signals, monkeypatch):
     """Two writers, one of which keeps versions that the other has made."""
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     rng = np.random.default_rng(3)
     index, other = ts.open_index(filled, keep_versions=4), ts.open_index(filled, keep_versions=5)
     for number in range(40):
@@ -228,9 +227,11 @@ def test_a_version_that_can_be_neither_synced_nor_removed_is_unknown(filled, sig
     failing_disk()
     with ts.open_index(filled, readonly=True) as reader:
         assert len(reader) == 50
-    synced, plain = [], local.sync_folder
+    synced, plain = [], backends.sync_folder
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(local, "sync_folder", lambda folder: synced.append(os.path.basename(folder)) or plain(folder))
+        patched.setattr(
+            backends, "sync_folder", lambda folder: synced.append(os.path.basename(folder)) or plain(folder)
+        )
         if repeated:
             assert index.add(signals[40:50]).tolist() == list(range(40, 50))
         else:
@@ -258,7 +259,10 @@ def test_an_error_of_closing_the_lock_is_no_refusal(filled, signals, monkeypatch
             self.file.close()
             raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
-    monkeypatch.setattr(lock, "open", Closing, raising=False)
+    def opened(path, *arguments, **options):
+        return (Closing if path.endswith("/lock") else open)(path, *arguments, **options)
+
+    monkeypatch.setattr(backends, "open", opened, raising=False)
     assert index.add(signals[40:]).tolist() == list(range(40, 60))
     index.remove([0])
     index.compact()
@@ -272,8 +276,8 @@ def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_pa
 
     memory = make_index()
     memory.add(signals)
-    plain = local.sync_folder
-    monkeypatch.setattr(local, "sync_folder", lambda folder: (fail if folder == str(tmp_path) else plain)(folder))
+    plain = backends.sync_folder
+    monkeypatch.setattr(backends, "sync_folder", lambda folder: (fail if folder == str(tmp_path) else plain)(folder))
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(ts.StorageError, match="exists, but may not survive a power loss: Read-only file system"):
         memory.save(tmp_path / "copy.topsign")
@@ -285,7 +289,7 @@ def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_pa
 
 def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, signals, monkeypatch):
     """Another process that creates an index of the same name removes only drafts whose creators are gone."""
-    memory, target, plain = make_index(), tmp_path / "copy.topsign", creation.write_segment
+    memory, target, plain = make_index(), tmp_path / "copy.topsign", opening.write_segment
     memory.add(signals)
 
     def write(*arguments):
@@ -295,11 +299,11 @@ def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, sig
         for folder in (draft, abandoned):
             os.utime(folder, (1, 1))
         with pytest.raises(ZeroDivisionError):
-            local.make_folder(str(target), lambda folder: 1 / 0)
+            backends.make_folder(str(target), lambda folder: 1 / 0)
         assert [*tmp_path.glob(".copy*")] == [draft]
         return plain(*arguments)
 
-    monkeypatch.setattr(creation, "write_segment", write)
+    monkeypatch.setattr(opening, "write_segment", write)
     memory.save(target)
     assert os.listdir(tmp_path) == ["copy.topsign"]
     with ts.open_index(target) as index:

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.families.comparison import DecodedComparison, unit_queries
 from topsign.families.trellis import TrellisRecipe
-from topsign.search import Hits, rescoring
+from topsign.search import Hits, originals
 from topsign.store import segments
 
 N_FEATURES, N_ENTRIES = 64, 300
@@ -51,8 +51,8 @@ def make(kind, metric="correlation", **more):
 def decode(monkeypatch):
     """Compare trellis codes by decoding, as for a family without a specialised comparison."""
 
-    def prepare(self, queries, *, part=None, n_threads=1, **_):
-        return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
+    def prepare(self, queries, *, part=None, **_):
+        return DecodedComparison(self, *unit_queries(self, queries, part=part))
 
     monkeypatch.setattr(TrellisRecipe, "prepare", prepare)
 
@@ -113,7 +113,7 @@ def test_rescored_ties_are_in_the_order_of_ids(base, queries):
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 def test_equal_signals_that_are_kept_are_found_in_the_order_of_ids(base, queries, rng, metric, monkeypatch):
     """With more equal signals than candidates, the choice by float32 products must not matter."""
-    monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4 * N_FEATURES * 64)  # several blocks
+    monkeypatch.setattr(originals, "BLOCK_BYTES", 4 * N_FEATURES * 64)  # several blocks
     index, _ = make("adaptive", metric, originals="float32", center=True)
     signals = np.vstack([rng.standard_normal((600, N_FEATURES)), np.tile(base, (200, 1))])
     shuffled = rng.permutation(800)

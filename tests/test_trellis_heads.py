@@ -54,7 +54,7 @@ def test_estimates_have_no_bias(rng, family):
     found = []
     for seed in range(60):
         coding = family.for_weights(weights, n_bytes=4, random_state=seed).weight_coding()
-        found.append(float(coding.decode(coding.encode(weights, n_threads=1))[0] @ x[0]))
+        found.append(float(coding.decode(coding.encode(weights))[0] @ x[0]))
     error = np.std(found) / np.sqrt(len(found))
     assert abs(np.mean(found) - float(weights[0] @ x[0])) < 4 * error + 1e-3 * np.linalg.norm(weights) * 8
 

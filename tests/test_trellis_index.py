@@ -13,7 +13,7 @@ import topsign as ts
 from topsign import kernels
 from topsign.families import trellis
 from topsign.index import index_for
-from topsign.index.null_check import check_codes
+from topsign.index.significance import check_codes
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [

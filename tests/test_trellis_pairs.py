@@ -127,8 +127,8 @@ def test_zero_reconstructions_have_score_zero(signals):
     index.add(signals[:5])
     pairing = index.recipe.pairing()
     pairing.steps[:] = 0
-    comparison = pairing.prepare(index.get(range(5)).codes.data, n_threads=1)
-    rows, values = comparison.rank(living_ranges(index.store.snapshot), 2, n_threads=1)
+    comparison = pairing.prepare(index.get(range(5)).codes.data)
+    rows, values = comparison.rank(living_ranges(index.store.snapshot), 2)
     assert_array_equal(rows, [[0, 1]] * 5)  # ties by ascending id
     assert_array_equal(values, np.zeros((5, 2)))
 

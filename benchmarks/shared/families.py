@@ -34,10 +34,10 @@ def untrained(family, n_features, n_bytes, seed=7):
     return index_of(family, n_features, n_bytes, seed, **extra).recipe
 
 
-def all_scores(recipe, codes, queries, scoring="asymmetric", n_threads=1):
+def all_scores(recipe, codes, queries, scoring="asymmetric"):
     """Scores of queries with all codes, (n_queries, n_codes)."""
-    search = recipe.prepare(np.ascontiguousarray(queries, np.float32), scoring=scoring, n_threads=n_threads)
-    return active().scores(search.scorer, CodeBlocks.of(codes), search.rounded, n_threads=n_threads)
+    search = recipe.prepare(np.ascontiguousarray(queries, np.float32), scoring=scoring)
+    return active().scores(search.scorer, CodeBlocks.of(codes), search.rounded)
 
 
 def scores_of(recipe, entries, queries, **options):

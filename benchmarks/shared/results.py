@@ -61,6 +61,12 @@ def limit_threads(count):
     threadpool_limits(count)
 
 
+def with_threads(count, call, *given, **options):
+    """Run a call with a number of threads of topsign."""
+    with kernels.threads(count):
+        return call(*given, **options)
+
+
 def interleaved(calls, repeats, clock=time.perf_counter):
     """Seconds of each call, (repeats, n_calls), after one round that is not counted: every repeat runs all in turn."""
     for call in calls:

@@ -25,6 +25,7 @@ WORDS = tomllib.loads((FOLDER / "words.toml").read_text())
 # Public modules besides topsign, in the order of the menu; some need an extra.
 MODULES = (
     "theory",
+    "significance",
     "signals",
     "projections",
     "heads",

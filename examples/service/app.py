@@ -27,13 +27,17 @@ def make_app(path, token):
     index = ts.open_index(path, readonly=True)
     limiter = anyio.CapacityLimiter(SEARCHES)
 
+    def answer(queries, k):
+        with ts.threads(1):  # as many searches run at once as there are cores
+            return index.search(queries, k=k)
+
     async def search(request):
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             raise HTTPException(401, "send the header Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         queries, k = parse(await read(request))
         try:
-            found = await anyio.to_thread.run_sync(lambda: index.search(queries, k=k, n_threads=1), limiter=limiter)
+            found = await anyio.to_thread.run_sync(answer, queries, k, limiter=limiter)
         except ValueError as error:  # for example, queries of another length
             raise HTTPException(400, str(error)) from None
         return JSONResponse({"ids": found.ids.tolist(), "scores": found.scores.tolist()})

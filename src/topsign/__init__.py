@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # Each public name and the module that defines it. nn needs PyTorch, distributed needs Dask, cameras needs Pillow.
 _HOMES = {
     **dict.fromkeys(("cameras", "distributed", "export", "families", "gpu", "heads", "kernels", "nn"), ""),
-    **dict.fromkeys(("plots", "projections", "signals", "testing", "theory"), ""),
+    **dict.fromkeys(("plots", "projections", "signals", "significance", "testing", "theory"), ""),
     **dict.fromkeys(("Codes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("AdaptiveEncoder", "TrellisEncoder"), "encoders"),
@@ -38,6 +38,7 @@ _HOMES = {
         ),
         "index",
     ),
+    **dict.fromkeys(("threads",), "kernels"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(
         ("AdaptiveCodes", "GroupedCodes", "GroupedRecipe", "Recipe", "SignCodes", "TrellisCodes", "read_codes"),
@@ -59,6 +60,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import plots as plots
     from . import projections as projections
     from . import signals as signals
+    from . import significance as significance
     from . import testing as testing
     from . import theory as theory
     from .codes import Codes as Codes
@@ -97,6 +99,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import TrellisIndex as TrellisIndex
     from .index import index_for as index_for
     from .index import open_index as open_index
+    from .kernels import threads as threads
     from .projections import make_projection as make_projection
 
 

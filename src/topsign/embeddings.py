@@ -74,10 +74,9 @@ class SignEmbedding(_Embedding):
         """Return packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         signals = check_signals(self, signals)
-        threads = kernels.n_threads(None)
         out = np.empty((len(signals), -(-self.projection_.n_pool // 8)), np.uint8)
-        for block, projected in project_blocks(self.projection_, signals, n_threads=threads):
-            out[block.rows] = kernels.active().pack_bits(projected, n_threads=threads)
+        for block, projected in project_blocks(self.projection_, signals):
+            out[block.rows] = kernels.active().pack_bits(projected)
         return out
 
 

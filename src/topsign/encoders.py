@@ -10,7 +10,6 @@ import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from . import kernels
 from ._arrays import Float32
 from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
 from ._extensions import load_extension
@@ -49,14 +48,14 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         self.projection_, self.seed_, self.mean_ = self.recipe_.projection, self.recipe_.seed, self.recipe_.mean
         return self
 
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Made:
+    def encode(self, signals: npt.ArrayLike) -> Made:
         """Return one code per signal.
 
         Signals are read block by block, so memory maps may be larger than memory. A zero signal, or one equal to the
         mean that is subtracted, raises ValueError.
         """
         check_is_fitted(self)
-        codes = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
+        codes = encode(self.recipe_, as_fitted_signals(self, signals))
         return cast(Made, self.recipe_.codes_type.unchecked(codes, self.recipe_))
 
     def decode(self, codes: Codes) -> Float32:
@@ -66,11 +65,11 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
             raise ValueError("these codes were made with another recipe; use their own decode()")
         return codes.decode()
 
-    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+    def project(self, queries: npt.ArrayLike) -> Float32:
         """Return the projections of queries, with which codes are compared, (n_queries, n_pool) float32."""
         check_is_fitted(self)
         queries = as_fitted_signals(self, queries, name="queries")
-        projected, _ = self.recipe_.project(queries, n_threads=kernels.n_threads(n_threads))
+        projected, _ = self.recipe_.project(queries)
         return Projected.of(projected, self.recipe_)
 
     def as_projected(self, values: npt.ArrayLike) -> Float32:

@@ -7,7 +7,6 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from . import kernels
 from ._arrays import Array, Bytes, Float32
 from .families import Recipe
 from .projections import Projection
@@ -17,7 +16,7 @@ from .projections.blocks import Block, float_blocks
 class Coder(Protocol):
     """Encoder of one recipe on another device, with the same bytes as the recipe's own."""
 
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+    def encode(self, block: Block) -> Bytes:
         """Return the codes of a block: see :meth:`topsign.families.Recipe.encode`."""
 
 
@@ -26,7 +25,6 @@ def encode(
     signals: Array,
     *,
     part: slice | None = None,
-    n_threads: int | None = None,
     name: str = "signals",
     allow_zero: bool = False,
     coder: Coder | None = None,
@@ -37,39 +35,36 @@ def encode(
     Signals are read block by block, so memory maps may be larger than memory. A zero signal raises ValueError, because
     it has no direction; with ``allow_zero`` it gets an arbitrary code. ``observe`` is called with every block.
     """
-    threads = kernels.n_threads(n_threads)
     first, end, _ = (part or slice(None)).indices(len(signals))
     codes = np.empty((end - first, recipe.code_bytes), np.uint8)
-    for block in _blocks(recipe, signals, slice(first, end), threads, name):
+    for block in _blocks(recipe, signals, slice(first, end), name):
         if not allow_zero:
             _check_directions(recipe, block)
         if observe is not None:
             observe(block)
         rows = slice(block.rows.start - first, block.rows.stop - first)
-        codes[rows] = (coder or recipe).encode(block, n_threads=threads)
+        codes[rows] = (coder or recipe).encode(block)
     return codes
 
 
-def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int) -> None:
+def check_signals(recipe: Recipe, signals: Array, *, part: slice) -> None:
     """Raise the errors of :func:`encode` for unusable signals, without encoding."""
-    for block in _blocks(recipe, signals, part, n_threads, "signals"):
+    for block in _blocks(recipe, signals, part, "signals"):
         _check_directions(recipe, block)
 
 
-def project_blocks(
-    projection: Projection, signals: Array, *, n_threads: int | None = None, name: str = "signals"
-) -> Iterator[tuple[Block, Float32]]:
+def project_blocks(projection: Projection, signals: Array, *, name: str = "signals") -> Iterator[tuple[Block, Float32]]:
     """Yield blocks of signals with their projections, which the next block overwrites."""
-    threads, n_rows = kernels.n_threads(n_threads), projection.block_signals
+    n_rows = projection.block_signals
     projected = np.empty((min(n_rows, len(signals)), projection.n_pool), np.float32)
-    for block in float_blocks(signals, n_rows, n_threads=threads, name=name):
+    for block in float_blocks(signals, n_rows, name=name):
         here = projected[: len(block.values)]
-        projection.project_block(block.values, None, here, threads)
+        projection.project_block(block.values, None, here)
         yield block, here
 
 
-def _blocks(recipe: Recipe, signals: Array, part: slice, threads: int, name: str) -> Iterator[Block]:
-    return float_blocks(signals, recipe.encoded_signals, part=part, minus=recipe.center, n_threads=threads, name=name)
+def _blocks(recipe: Recipe, signals: Array, part: slice, name: str) -> Iterator[Block]:
+    return float_blocks(signals, recipe.encoded_signals, part=part, minus=recipe.center, name=name)
 
 
 def _check_directions(recipe: Recipe, block: Block) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .significance.likelihood_ratios import check_order, check_scores
 from .theory import Plan, roc
 from .theory.design import bytes_against_detection
-from .theory.evidence import check_order, check_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

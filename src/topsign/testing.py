@@ -18,7 +18,7 @@ from .export import from_arrow, to_arrow
 from .families import Recipe, read_codes
 from .heads import Head
 from .index import Index, index_for, open_index
-from .search import make_scans
+from .search import query_blocks
 
 N_FEATURES, N_SIGNALS, N_QUERIES, K = 32, 400, 9, 7
 TOLERANCE = 1e-3
@@ -137,7 +137,7 @@ def _check_searches(index: Index, signals: Float32, queries: Float32) -> None:
     few = index.search(queries, k=K, among=[1, 2])
     assert set(few.ids[few.ids >= 0].tolist()) == {1, 2}, "searches among two entries must return them"
     for scoring in index.recipe.scorings:
-        for _, scan in make_scans(index.recipe, queries, scoring=scoring):
+        for _, scan in query_blocks(index.recipe, queries, scoring=scoring):
             assert scan.comparison.scoring == scoring
 
 

@@ -55,11 +55,11 @@ def results(kernel):
         scoring = Scoring("kept", layout.code_bytes, n_pool, layout=layout)
         yield from searches(rng, kernel, scoring, codes, f"kept {size}")
         columns = Panels.of(numbers(rng, 45, min(n_pool, 200)))
-        yield f"products {size}", kernel.multiply(numbers(rng, 19, min(n_pool, 200)), [Product(columns)], n_threads=2)
+        yield f"products {size}", kernel.multiply(numbers(rng, 19, min(n_pool, 200)), [Product(columns)])
     for n_bytes in BYTES:
         yield f"groups {n_bytes}", kernel.encode_groups(numbers(rng, 9, 16 * n_bytes))
         ring = make_ring(rng, n_bytes)
-        codes = kernel.ring_encode(ring, numbers(rng, 19, ring.n_coded), n_threads=2)
+        codes = kernel.ring_encode(ring, numbers(rng, 19, ring.n_coded))
         yield f"ring {n_bytes}", [codes, kernel.ring_norms(ring, codes)]
         for scoring in (
             Scoring("signs", n_bytes, 8 * n_bytes),
@@ -93,7 +93,7 @@ def searches(rng, kernel, scoring, codes, name):
     for n_queries in BATCHES if scoring.width <= 1000 else BATCHES[:4]:
         values, steps = kernel.round(numbers(rng, n_queries, scoring.width), scoring.limit)
         queries = RoundedQueries(values, steps, np.full(n_queries, 0.5, np.float32))
-        found = kernel.rank(scoring, [CodeRange(blocks)], queries, 9, n_threads=2)
+        found = kernel.rank(scoring, [CodeRange(blocks)], queries, 9)
         near = kernel.within(scoring, [CodeRange(blocks)], queries, np.ascontiguousarray(found[1][:, 4]))
         scores = kernel.scores(scoring, blocks, queries)
         yield f"search {name} {n_queries}", [values, steps, *found, *near, scores]

@@ -76,10 +76,10 @@ class Doors:
 
     def _index(self, name, path):
         ts = self.ts
-        from topsign.store import folder_change, stored_file
+        from topsign.store import folder_store, stored_columns
 
-        stored_file.INLINE_BYTES = 0 if name == "grouped" else 2**14  # small files are in the manifest, or not
-        folder_change.REMOVED_BYTES = 2**20  # two segments, with removed entries
+        stored_columns.INLINE_BYTES = 0 if name == "grouped" else 2**14  # small files are in the manifest, or not
+        folder_store.REMOVED_BYTES = 2**20  # two segments, with removed entries
         kind = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}.get(
             name, ts.TrellisIndex
         )

@@ -31,9 +31,9 @@ N_FEATURES = 32
 PROGRAM = """
 import warnings
 import numpy as np, topsign as ts
-from topsign.store import stored_file, segments
+from topsign.store import stored_columns, segments
 warnings.simplefilter("ignore")
-stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
+stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
 signals = np.random.default_rng(5).standard_normal((400, 32)).astype(np.float32)
 if verb == "create":
     ts.SignIndex(n_features=32, n_bytes=4, random_state=1, path=path)
@@ -100,9 +100,9 @@ def prepare(path):
     import numpy as np
 
     import topsign as ts
-    from topsign.store import segments, stored_file
+    from topsign.store import segments, stored_columns
 
-    stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
+    stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
     signals = np.random.default_rng(5).standard_normal((400, N_FEATURES)).astype(np.float32)
     with ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1, path=path) as index:
         for start in range(0, 200, 20):

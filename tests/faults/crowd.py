@@ -26,7 +26,7 @@ os.environ.setdefault("TOPSIGN_NUM_THREADS", "1")
 import numpy as np
 
 import topsign as ts
-from topsign.store import segments, stored_file
+from topsign.store import segments, stored_columns
 
 N_FEATURES, GROUP, RANGE = 32, 12, 10**6
 TIMEOUT = 0.02
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where to make the index; a temporary folder when not given")
     options = parser.parse_args()
-    stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 1000, 100  # many files and segments
+    stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 1000, 100  # many files and segments
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "crowd.topsign")
         ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1, path=path).close()

@@ -28,7 +28,7 @@ import warnings
 import numpy as np
 
 import topsign as ts
-from topsign.store import stored_file
+from topsign.store import stored_columns
 
 N_FEATURES = 32
 
@@ -45,7 +45,7 @@ def calls(rng, index, path, signals, next_id, entries):
             ("upsert", lambda: index.upsert(rows[:1].repeat(len(some), 0), ids=some), entries),
             ("remove", lambda: index.remove(some), entries - set(some)),
             ("update_metadata", lambda: index.update_metadata(some, len(some) * [{"n": next_id}]), entries),
-            ("calibrate", lambda: index.calibrate(impostors, n_threads=1), entries),
+            ("calibrate", lambda: index.calibrate(impostors), entries),
             ("compact", index.compact, entries),
             ("erase", lambda: index.erase(some), entries - set(some)),
             ("save", lambda: index.save(f"{path}.{next_id}"), entries),
@@ -101,7 +101,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    stored_file.INLINE_BYTES = 500  # so small changes also create files
+    stored_columns.INLINE_BYTES = 500  # so small changes also create files
     signals = np.random.default_rng(options.seed).standard_normal((64, N_FEATURES))
     for number in (signal.SIGINT, signal.SIGALRM):  # shells start jobs in the background with SIGINT ignored
         signal.signal(number, signal.default_int_handler)

@@ -51,7 +51,7 @@ def operate(index, operation):
     elif kind == "remove":
         index.remove(ids)
     elif kind == "calibrate":
-        index.calibrate(signals_of(range(10**6, 10**6 + 200)), n_threads=1)
+        index.calibrate(signals_of(range(10**6, 10**6 + 200)))
     else:
         index.compact()
 

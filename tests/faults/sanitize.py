@@ -127,6 +127,7 @@ def call(rng, kernel, scoring, rows):
         RegionCodes,
         RoundedQueries,
         VisitedCodes,
+        threads,
     )
 
     n_queries, n_codes, width = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260])), len(rows), scoring.width
@@ -139,7 +140,7 @@ def call(rng, kernel, scoring, rows):
     codes = CodeBlocks.of(rows)
     alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
     ids = None if rng.integers(2) else np.sort(rng.permutation(10 * n_codes)[:n_codes])
-    k, threads = int(rng.integers(1, n_codes + 3)), {"n_threads": int(rng.integers(1, 3))}
+    k, n_threads = int(rng.integers(1, n_codes + 3)), int(rng.integers(1, 3))
     half = n_codes // 2
     halves = [CodeRange(CodeBlocks.of(part), row) for row, part in ((half, rows[:half]), (0, rows[half:])) if len(part)]
     ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, ids)]
@@ -151,15 +152,15 @@ def call(rng, kernel, scoring, rows):
     bounds = (rng.standard_normal(n_queries) * rng.choice([0, 1, 1e9])).astype(np.float32)
     signals = (rng.standard_normal((n_codes, width)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
     calls = {
-        "scores": lambda: kernel.scores(scoring, codes, queries, **threads),
-        "rank": lambda: kernel.rank(scoring, ranges, queries, k, **threads),
-        "within": lambda: kernel.within(scoring, ranges, queries, bounds, **threads),
-        "visit": lambda: kernel.visit(scoring, visits, queries, k, **threads),
-        "decode": lambda: kernel.decode(scoring, rows, **threads),
-        "round": lambda: kernel.round(signals, limit, **threads),
+        "scores": lambda: kernel.scores(scoring, codes, queries),
+        "rank": lambda: kernel.rank(scoring, ranges, queries, k),
+        "within": lambda: kernel.within(scoring, ranges, queries, bounds),
+        "visit": lambda: kernel.visit(scoring, visits, queries, k),
+        "decode": lambda: kernel.decode(scoring, rows),
+        "round": lambda: kernel.round(signals, limit),
     }
     if scoring.kind == "groups":
-        calls["encode_groups"] = lambda: kernel.encode_groups(signals, **threads)
+        calls["encode_groups"] = lambda: kernel.encode_groups(signals)
     if (layout := scoring.layout) is not None:
         plain = np.ascontiguousarray(rows[:, : layout.code_bytes])
         calls["valid_codes"] = lambda: kernel.valid_codes(layout, plain)
@@ -169,11 +170,12 @@ def call(rng, kernel, scoring, rows):
         columns = rng.standard_normal((int(rng.integers(1, 70)), width)).astype(np.float32)
         some = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
         products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), some)]
-        calls["ring_encode"] = lambda: kernel.ring_encode(ring, signals, **threads)
-        calls["ring_norms"] = lambda: kernel.ring_norms(ring, rows, **threads)
-        calls["multiply"] = lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy(), **threads)
+        calls["ring_encode"] = lambda: kernel.ring_encode(ring, signals)
+        calls["ring_norms"] = lambda: kernel.ring_norms(ring, rows)
+        calls["multiply"] = lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy())
     name = str(rng.choice(list(calls)))
-    calls[name]()
+    with threads(n_threads):
+        calls[name]()
     return f"{scoring.kind} {name}"
 
 

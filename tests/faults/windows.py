@@ -91,9 +91,9 @@ def main():
     become_windows()
     warnings.simplefilter("ignore")
     import topsign as ts
-    from topsign.store import segments, stored_file
+    from topsign.store import segments, stored_columns
 
-    stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 0, 64
+    stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 0, 64
     signals = np.random.default_rng(0).standard_normal((300, 32)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "i.topsign")
@@ -106,7 +106,7 @@ def main():
         index.upsert(signals[:10], ids=range(10))
         index.update_metadata([3], [{"a": 1}])
         index.remove(range(20, 40))
-        index.calibrate(np.random.default_rng(1).standard_normal((200, 32)), n_threads=1)
+        index.calibrate(np.random.default_rng(1).standard_normal((200, 32)))
         index.compact()
         index.verify()
         with ts.open_index(path, timeout=0) as other, other.store.change():

@@ -13,7 +13,7 @@ import scipy  # loads its modules on first use
 
 from .._arrays import Float64
 from ..errors import StorageError
-from ..theory import EmpiricalNull, LikelihoodRatioModel
+from ..significance import EmpiricalNull, LikelihoodRatioModel
 
 FORMAT = 1
 MIN_IMPOSTORS, MIN_MATCHES = 30, 10

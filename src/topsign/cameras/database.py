@@ -17,7 +17,7 @@ from .._checks import check_count
 from ..errors import CalibrationWarning, StorageError
 from ..index import AdaptiveIndex, Index, open_index
 from ..store import Snapshot
-from ..store.lock import hold_lock
+from ..store.backends import hold_lock
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
 from .images import check_size
@@ -245,9 +245,9 @@ class CameraDatabase:
         record = learned.to_json()
         self.index.store.apply(lambda change: change.sources.update({CALIBRATION: record}))
 
-    def scores(self, queries: Float32, cameras: list[str], *, n_threads: int | None = None) -> Float64:
+    def scores(self, queries: Float32, cameras: list[str]) -> Float64:
         """Return the scores of queries W I with the codes of cameras, (n_queries, n_cameras)."""
-        return code_scores(self.index, queries, cameras, n_threads=n_threads)
+        return code_scores(self.index, queries, cameras)
 
     # Helpers
 
@@ -273,7 +273,7 @@ class CameraDatabase:
                 (self.sums_folder / name).unlink()
 
 
-def code_scores(index: Index, queries: Float32, names: list[Any], *, n_threads: int | None = None) -> Float64:
+def code_scores(index: Index, queries: Float32, names: list[Any]) -> Float64:
     """Return scores of queries with the codes of some entries, (n_queries, n_names).
 
     The index warns that its p-values assume isotropic signals. They are not used here, so the warning is suppressed.
@@ -282,7 +282,7 @@ def code_scores(index: Index, queries: Float32, names: list[Any], *, n_threads: 
         return np.empty((len(queries), 0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        found = index.search(queries, k=len(names), among=names, n_threads=n_threads)
+        found = index.search(queries, k=len(names), among=names)
     column = {name: at for at, name in enumerate(names)}
     scores = np.empty((len(queries), len(names)))
     for row in range(len(queries)):

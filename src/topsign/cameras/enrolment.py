@@ -51,7 +51,6 @@ def enroll(
     keep_hashes: bool = True,
     keep_exif: bool = True,
     keep_sums: bool = True,
-    n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Enrolment:
     """Enrol photographs of one camera, new or known, in one transaction.
@@ -80,7 +79,7 @@ def enroll(
         raise ValueError(f"camera must be a non-empty name, got {camera!r}")
     if not paths:
         raise ValueError("paths must name at least one photograph")
-    read = [*read_residuals(paths, size=database.size, n_threads=n_threads, progress=progress)]
+    read = [*read_residuals(paths, size=database.size, progress=progress)]
     refused = [one for one in read if isinstance(one, PhotographError)]
     readings = [one for one in read if isinstance(one, Reading)]
     _check_any(readings, refused)  # before anything is created
@@ -93,7 +92,7 @@ def enroll(
         assert frame is not None
         sums = FingerprintSums.of((one.residual for one in readings), size=database.size)
         sums = sums if known is None else database.sums(known) + sums
-        correlations, scores = leave_one_out(database, sums, readings, n_threads=n_threads)
+        correlations, scores = leave_one_out(database, sums, readings)
         if sums.n_photographs >= MIN_FOR_OUTLIERS and not keep_outliers:
             outlying = find_outliers(correlations, size=database.size)
             for at in outlying:
@@ -103,7 +102,7 @@ def enroll(
             readings = [one for at, one in enumerate(readings) if at not in outlying]
             _check_any(readings, refused)
             if outlying:
-                correlations, scores = leave_one_out(database, sums, readings, n_threads=n_threads)
+                correlations, scores = leave_one_out(database, sums, readings)
         before = Camera(camera, frame, [], None, [], []) if known is None else known
         distinct = _of_distinct_scenes(before, readings)
         records = [_record(one, names=keep_names, hashes=keep_hashes, exif=keep_exif) for one in readings]
@@ -111,17 +110,14 @@ def enroll(
             before,
             photographs=before.photographs + records,
             match_scores=before.match_scores + _rounded(scores[distinct] if len(scores) else scores),
-            impostor_scores=before.impostor_scores
-            + _rounded(_impostor_scores(database, camera, frame, readings, n_threads=n_threads)),
+            impostor_scores=before.impostor_scores + _rounded(_impostor_scores(database, camera, frame, readings)),
         )
         database.put(changed, sums.fingerprint(), sums if keep_sums else None)
     notes = _notes(database, sums, correlations, int(np.count_nonzero(~distinct)))
     return Enrolment(camera, len(readings), len(changed.photographs), refused, notes)
 
 
-def leave_one_out(
-    database: CameraDatabase, sums: FingerprintSums, readings: list[Reading], *, n_threads: int | None = None
-) -> tuple[Float64, Float64]:
+def leave_one_out(database: CameraDatabase, sums: FingerprintSums, readings: list[Reading]) -> tuple[Float64, Float64]:
     """Return each photograph's correlation with the fingerprint of all others, and its score with their code.
 
     Both are empty if there are no others.
@@ -134,8 +130,8 @@ def leave_one_out(
         query = one.residual.query
         correlations.append(_correlation(query, fingerprint))
         index = AdaptiveIndex(n_features=database.size**2, n_bits=database.n_bits, random_state=0)
-        index.add(fingerprint[np.newaxis], n_threads=n_threads)
-        scores.append(code_scores(index, query[np.newaxis], [0], n_threads=n_threads)[0, 0])
+        index.add(fingerprint[np.newaxis])
+        scores.append(code_scores(index, query[np.newaxis], [0])[0, 0])
     return np.array(correlations), np.array(scores)
 
 
@@ -240,16 +236,14 @@ def _of_distinct_scenes(camera: Camera, readings: list[Reading]) -> Any:
     return mask
 
 
-def _impostor_scores(
-    database: CameraDatabase, camera: str, frame: tuple[int, int], readings: list[Reading], *, n_threads: int | None
-) -> Float64:
+def _impostor_scores(database: CameraDatabase, camera: str, frame: tuple[int, int], readings: list[Reading]) -> Float64:
     """Return scores of photographs with other cameras, except those that have a photograph of the same scene."""
     others = [one for one in database.cameras() if one.name != camera and one.frame == frame][:MAX_OTHERS]
     parts = [np.empty(0)]
     for one in readings:
         names = [other.name for other in others if other.photograph_of_scene(one.scene) is None]
         if names:
-            parts.append(database.scores(one.residual.query[np.newaxis], names, n_threads=n_threads)[0])
+            parts.append(database.scores(one.residual.query[np.newaxis], names)[0])
     return np.concatenate(parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Float64
-from ..theory.log_tails import probabilities
+from ..significance import probabilities
 from .calibration import MIN_IMPOSTORS, CameraCalibration
 from .database import Camera, CameraDatabase
 from .images import ORIENTATIONS, Photograph, PhotographError
@@ -156,7 +156,6 @@ def identify(
     k: int = 5,
     false_alarm: float = FALSE_ALARM,
     orientations: Sequence[str] = tuple(ORIENTATIONS),
-    n_threads: int | None = None,
 ) -> Identification:
     """Compare a photograph with all cameras of a database that have its frame size.
 
@@ -199,7 +198,7 @@ def identify(
     tried = []
     for orientation, cameras in possible.items():
         shown = reading if orientation == "as stored" else reading_of(reading.photograph, orientation)
-        scores = database.scores(shown.residual.query[np.newaxis], cameras, n_threads=n_threads)[0]
+        scores = database.scores(shown.residual.query[np.newaxis], cameras)[0]
         tried.append(orientation)
         for camera, score in zip(cameras, scores.tolist(), strict=True):
             if camera not in best or score > best[camera][0]:
@@ -237,7 +236,6 @@ def calibrate(
     *,
     keep_names: bool = True,
     keep_hashes: bool = True,
-    n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[CameraCalibration, list[PhotographError]]:
     """Estimate the null distribution of scores and the likelihood ratios, and store them with the database.
@@ -263,7 +261,7 @@ def calibrate(
     else:
         enrolled = {one["sha256"]: camera.name for camera in cameras for one in camera.photographs if "sha256" in one}
         parts = [np.empty(0)]
-        for read in read_residuals(impostors, size=database.size, n_threads=n_threads, progress=progress):
+        for read in read_residuals(impostors, size=database.size, progress=progress):
             try:
                 if isinstance(read, PhotographError):
                     raise read

@@ -42,7 +42,6 @@ def read_residuals(
     paths: Sequence[str | os.PathLike[str]],
     *,
     size: int,
-    n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Reading | PhotographError]:
     """Yield each file's photograph and residual in order, or the error that names the file.
@@ -56,7 +55,7 @@ def read_residuals(
         except PhotographError as error:
             return error
 
-    threads = kernels.n_threads(n_threads)
+    threads = kernels.n_threads()
     with ThreadPoolExecutor(threads) as pool:
         waiting = [pool.submit(attempt, path) for path in paths[: 2 * threads]]
         for done in range(len(paths)):

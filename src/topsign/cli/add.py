@@ -11,7 +11,7 @@ import typer
 
 from ..signals import Location, SignalFile, open_files
 from .app import app, console, exit_on_error, fail, naming
-from .options import IndexPath, SignalPath, SourceOptions, Threads, Wait, opened_index, read_ids, spread
+from .options import IndexPath, SignalPath, SourceOptions, Wait, opened_index, read_ids, spread
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class AddOptions(SourceOptions):
 
 @app.command()
 @spread
-def add(
-    index: IndexPath, signals: SignalPath, options: AddOptions, threads: Threads = None, timeout: Wait = None
-) -> None:
+def add(index: IndexPath, signals: SignalPath, options: AddOptions, timeout: Wait = None) -> None:
     """Add signals to an index; each file is added completely or not at all.
 
     [bold]Examples[/]
@@ -59,7 +57,7 @@ def add(
     """
     opened = opened_index(index, timeout=timeout)
     files = options.open_files(signals)
-    add_files(opened, index, files, options, n_threads=threads)
+    add_files(opened, index, files, options)
     console.print(f"{index}: {len(opened):,} entries")
 
 

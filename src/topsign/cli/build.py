@@ -19,7 +19,6 @@ from .options import (
     Originals,
     SignalPath,
     SourceOptions,
-    Threads,
     fit_index,
     make_index,
     parameters_for,
@@ -51,7 +50,6 @@ def build(
         typer.Option("--regions", help="Learn regions, so that topsign search --recall visits only part of the index."),
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted build.")] = False,
-    threads: Threads = None,
 ) -> None:
     """Build an index from signals; ids are row numbers or come from a column.
 
@@ -92,11 +90,11 @@ def build(
     with _discarded(output, most), exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
-        _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
+        _add_files(index, files, columns, again=f"topsign build {signals} -o {output} --resume")
         if calibrate and index.calibration is None:
-            index.calibrate(n_threads=threads)
+            index.calibrate()
     if regions and index.regions is None:
-        show_learned(index, None, threads)
+        show_learned(index, None)
     more = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{more}")
 
@@ -141,7 +139,7 @@ def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
                 raise ValueError(f"{file.name} has changed since this build started: its {what} differs{values}")
 
 
-def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, threads: int | None, again: str) -> None:
+def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, again: str) -> None:
     """Add the remaining signals in chunks."""
     taken = {name: record["taken"] for name, record in index.sources.items()}
     total = sum(file.n_signals for file in files)
@@ -156,7 +154,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
                     for chunk in chunks:
                         note = file.name, identity | {"taken": chunk.stop}
                         with naming(file.name):
-                            index.add(ahead, rows=chunk, n_threads=threads, source=note, **read_columns(chunk))
+                            index.add(ahead, rows=chunk, source=note, **read_columns(chunk))
                         done += chunk.stop - chunk.start
                         progress.update(bar, completed=done)
                         raise_interrupt()

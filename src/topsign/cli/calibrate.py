@@ -9,7 +9,7 @@ import typer
 
 from ..signals import open_files
 from .app import app, console, exit_on_error
-from .options import ArrayName, IndexPath, SignalPath, Threads, opened_index
+from .options import ArrayName, IndexPath, SignalPath, opened_index
 
 MAX_SIGNALS = 20_000
 
@@ -25,7 +25,6 @@ def calibrate(
     impostors: SignalPath,
     false_alarm: Level = 0.01,
     array: ArrayName = None,
-    threads: Threads = None,
 ) -> None:
     """Learn the null distribution of scores from signals that match no entry, so that false-alarm rates hold.
 
@@ -35,7 +34,7 @@ def calibrate(
 
     topsign calibrate sentences.topsign other-sentences.npy
     """
-    learn_null(opened_index(index), index, impostors, array, false_alarm=false_alarm, n_threads=threads)
+    learn_null(opened_index(index), index, impostors, array, false_alarm=false_alarm)
 
 
 def learn_null(index: Any, name: object, impostors: str, array: str | None, **options: Any) -> None:

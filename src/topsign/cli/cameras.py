@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .app import app, console, errors, exit_on_error, fail
-from .options import Threads
 from .output import bar
 
 cameras = typer.Typer(name="cameras", help="Identify the camera of a photograph by its sensor pattern noise.")
@@ -49,7 +48,6 @@ def enroll(
     sums: Annotated[
         bool, typer.Option("--sums/--no-sums", help="Store the sums that further photographs are added to.")
     ] = True,
-    threads: Threads = None,
 ) -> None:
     """Estimate the fingerprint of a camera from its photographs, or add photographs to it.
 
@@ -73,7 +71,6 @@ def enroll(
             keep_hashes=hashes,
             keep_exif=exif,
             keep_sums=sums,
-            n_threads=threads,
             progress=progress,
         )
     for note in done.notes:
@@ -99,7 +96,6 @@ def identify(
         bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    threads: Threads = None,
 ) -> None:
     """Compare a photograph with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
 
@@ -119,9 +115,7 @@ def identify(
         raise fail(f"--false-alarm must lie in (0, 1), got {false_alarm}", code=2)
     tried = tuple(package.ORIENTATIONS) if orientations else ("as stored",)
     with exit_on_error(1):
-        found = package.identify(
-            opened, photograph, k=k, false_alarm=false_alarm, orientations=tried, n_threads=threads
-        )
+        found = package.identify(opened, photograph, k=k, false_alarm=false_alarm, orientations=tried)
         command = shlex.join(["topsign", *sys.argv[1:]])
         if report is not None:
             package.write_report(report, opened, found, command=command, with_thumbnail=show_thumbnail)
@@ -145,7 +139,6 @@ def calibrate(
     ] = None,
     names: Names = True,
     hashes: Annotated[bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 of photographs.")] = True,
-    threads: Threads = None,
 ) -> None:
     """Estimate the null distribution of scores and the likelihood ratios, and store them in the database.
 
@@ -159,9 +152,7 @@ def calibrate(
     package, opened = _opened(database)
     with exit_on_error(1), bar("impostors") as progress:
         files = [*(impostors or []), *(more or [])]
-        learned, refused = package.calibrate(
-            opened, files, keep_names=names, keep_hashes=hashes, n_threads=threads, progress=progress
-        )
+        learned, refused = package.calibrate(opened, files, keep_names=names, keep_hashes=hashes, progress=progress)
     _print(f"{database}: calibrated. {learned.statement()}")
     if learned.evidence is None:
         _print(f"likelihood ratios are not available: there are {len(learned.matches)} usable scores of known matches")

@@ -23,7 +23,6 @@ from .options import (
     Pool,
     Seed,
     SignalPath,
-    Threads,
     fit_index,
     make_index,
     spread,
@@ -80,7 +79,6 @@ def dedupe(
     seed: Seed = None,
     array: ArrayName = None,
     id_column: IdColumn = None,
-    threads: Threads = None,
 ) -> None:
     """Find groups of near-duplicates among signals, or among the entries of an index.
 
@@ -108,14 +106,14 @@ def dedupe(
             index = open_index(signals, readonly=True)
         limit = options.limit(index.recipe)
     else:
-        index, limit = _index_of(signals, codes, options, array, id_column, threads)
-    write_groups(index, options.output, limit, threads)
+        index, limit = _index_of(signals, codes, options, array, id_column)
+    write_groups(index, options.output, limit)
 
 
-def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int | None = None) -> None:
+def write_groups(index: Any, output: Path, limit: dict[str, Any]) -> None:
     """Find the pairs of a local or cluster index, and write their groups."""
     with bar("comparing") as progress, exit_on_error(2):
-        groups = index.groups(**limit, n_threads=threads, progress=progress)
+        groups = index.groups(**limit, progress=progress)
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
     with exit_on_error(1):
         content = encode_table(rows, ("group", "id"), output.suffix.removeprefix("."))
@@ -130,7 +128,6 @@ def _index_of(
     options: GroupOptions,
     array: str | None,
     id_column: str | None,
-    threads: int | None,
 ) -> tuple[Index, dict[str, Any]]:
     """Return an in-memory index of the signals, and the limit of its pairs."""
     with exit_on_error(2):
@@ -141,5 +138,5 @@ def _index_of(
         limit = options.limit(index.recipe)  # raises before signals are encoded
     with exit_on_error(1):
         for file in files:
-            index.add(file.rows(), n_threads=threads, **columns.read(file)(slice(0, file.n_signals)))
+            index.add(file.rows(), **columns.read(file)(slice(0, file.n_signals)))
     return index, limit

@@ -14,7 +14,7 @@ from ..evaluation import evaluate as run_evaluation
 from ..paper.measuring import plain
 from ..signals import open_files
 from .app import app, console, exit_on_error, fail
-from .options import ArrayName, IdColumn, SignalPath, Threads
+from .options import ArrayName, IdColumn, SignalPath
 from .output import plain_table, stage_bar
 
 MAX_VALUES = 2**28
@@ -38,7 +38,6 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the sample and of the projection.")] = 0,
     array: ArrayName = None,
     id_column: IdColumn = None,
-    threads: Threads = None,
 ) -> None:
     """Measure recall, bytes, time and false alarms on a sample of signals, before an index is built.
 
@@ -64,7 +63,6 @@ def evaluate(
             n_bits=bits,
             n_entries=entries,
             random_state=seed,
-            n_threads=threads,
             progress=progress,
         )
     found = found.of(SignalSource(signals, queries, array, id_column))

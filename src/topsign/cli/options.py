@@ -50,7 +50,6 @@ ArrayName = Annotated[
 ]
 IdColumn = Annotated[str | None, typer.Option(help="Table column that holds the ids, strings or integers.")]
 MetadataColumns = Annotated[str | None, typer.Option(help="Table columns that become metadata, separated by commas.")]
-Threads = Annotated[int | None, typer.Option(help="Number of threads. (default: all cores)")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer. (default: no limit)")]
 
 Family = Annotated[

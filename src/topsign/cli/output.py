@@ -29,7 +29,7 @@ from rich.text import Text
 from .._files import write_file
 from ..errors import install
 from ..index import Index, Matches, Neighbors
-from ..theory import probability_text
+from ..significance import probability_text
 from .app import console, errors, escaped, exit_on_error
 
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")

@@ -10,7 +10,7 @@ import typer
 from ..index import Index
 from ..signals import open_files
 from .app import app, console, exit_on_error, fail
-from .options import ArrayName, IndexPath, Recall, Threads, opened_index
+from .options import ArrayName, IndexPath, Recall, opened_index
 from .output import bar
 
 CHECK_QUERIES = 5000
@@ -29,7 +29,6 @@ def regions(
     recall: Recall = None,
     k: Annotated[int, typer.Option("-k", help="Neighbours that --check counts.")] = 10,
     array: ArrayName = None,
-    threads: Threads = None,
 ) -> None:
     """Divide the entries into regions, so that topsign search --recall visits a few of them.
 
@@ -48,20 +47,20 @@ def regions(
         raise fail("--recall goes with --check; any recall can be asked for after learning", code=2)
     opened = opened_index(index, readonly=check is not None)
     if check is None:
-        show_learned(opened, n_regions, threads)
+        show_learned(opened, n_regions)
         return
     with exit_on_error(2):
         files = open_files(check, array)
     with exit_on_error(1):
         queries = np.concatenate([np.asarray(file.rows()[:CHECK_QUERIES]) for file in files])[:CHECK_QUERIES]
-        found = opened.check_recall(queries, k=k, recall=0.95 if recall is None else recall, n_threads=threads)
+        found = opened.check_recall(queries, k=k, recall=0.95 if recall is None else recall)
     console.print(str(found))
 
 
-def show_learned(index: Index, n_regions: int | None, threads: int | None) -> None:
+def show_learned(index: Index, n_regions: int | None) -> None:
     """Learn the regions of an index with a progress bar, and print their number and properties."""
     with exit_on_error(1), bar("regions, %") as progress:
-        found = index.learn_regions("auto" if n_regions is None else n_regions, n_threads=threads, progress=progress)
+        found = index.learn_regions("auto" if n_regions is None else n_regions, progress=progress)
     if found is None:
         text = f"{len(index):,} entries need no regions: comparing all of them is faster"
     else:

@@ -24,7 +24,6 @@ from .options import (
     RescoreFactor,
     Scoring,
     ShowMetadata,
-    Threads,
     WhereText,
     check_output,
     opened_index,
@@ -54,7 +53,7 @@ class SearchOptions:
 
 @app.command()
 @spread
-def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads: Threads = None) -> None:
+def search(index: IndexPath, queries: QueryPath, options: SearchOptions) -> None:
     """Find the nearest entries of each query, or all significant ones.
 
     [bold]Examples[/]
@@ -75,7 +74,7 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
     among all that were searched.
     """
     check_output(options.output_format, options.output)
-    search_files(opened_index(index, readonly=True), queries, options, n_threads=threads)
+    search_files(opened_index(index, readonly=True), queries, options)
 
 
 def search_files(index: Any, queries: Location, options: SearchOptions, **others: Any) -> None:

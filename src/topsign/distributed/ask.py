@@ -8,8 +8,9 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, get_worker
 
+from .. import kernels
 from .cluster import POLL_SECONDS, live_workers, wait_for_one
 from .placement import Placement
 
@@ -32,10 +33,13 @@ def ask(
     waiting: dict[Future, tuple[str, list[str]]] = {}
     answers: list[Any] = []
     losses: Counter[str] = Counter()
+    n_threads = kernels.chosen_threads()
 
     def send(names: list[str]) -> None:
         for address, held in placement.grouped(names).items():
-            future = client.submit(task, list(held.values()), *arguments, workers=[address], pure=False)
+            future = client.submit(
+                _with_threads, n_threads, task, list(held.values()), *arguments, workers=[address], pure=False
+            )
             waiting[future] = address, list(held)
 
     send([name for name in placement.records if names is None or name in names])
@@ -59,6 +63,12 @@ def ask(
                 placement.forget(address, held)
                 send(held)
     return answers
+
+
+def _with_threads(n_threads: int | None, task: Callable[..., Any], *arguments: Any) -> Any:
+    """On a worker: run a task with the client's number of threads, by default all threads of the worker."""
+    with kernels.threads(n_threads or int(get_worker().state.nthreads)):
+        return task(*arguments)
 
 
 def _raise_all_lost(names: list[str], times: int) -> NoReturn:

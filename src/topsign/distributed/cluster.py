@@ -11,10 +11,9 @@ from itertools import chain, islice
 from typing import Any, NoReturn, TypeVar
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster, get_worker, wait
+from distributed import Client, Future, KilledWorker, LocalCluster, wait
 
 from .. import kernels
-from .._checks import check_count
 
 POLL_SECONDS = 0.25
 """Interval in seconds at which waiting calls check for lost workers."""
@@ -50,7 +49,7 @@ def resolve_client(client: Client | None) -> Client:
             with dask.config.set({f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}):
                 cluster = LocalCluster(
                     n_workers=1,
-                    threads_per_worker=kernels.n_threads(None),
+                    threads_per_worker=kernels.n_threads(),
                     processes=False,
                     memory_limit=None,
                     dashboard_address="127.0.0.1:0",
@@ -124,16 +123,6 @@ def send(client: Client, value: Any) -> Future:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def sent_threads(n_threads: int | None) -> int:
-    """Return the number of threads that a worker should use; 0 means all of its threads."""
-    return 0 if n_threads is None else check_count(n_threads, "n_threads")
-
-
-def worker_threads(n_threads: int) -> int:
-    """On a worker: return the number of threads requested by :func:`sent_threads`."""
-    return n_threads or int(get_worker().state.nthreads)
 
 
 def wait_for_one(client: Client, futures: list[Future], timeout: float | None = None) -> set[Future]:

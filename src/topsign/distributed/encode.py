@@ -22,13 +22,12 @@ from ..encoders import Encoder
 from ..errors import StorageError
 from ..families import METRICS, Recipe
 from ..index import Index
-from ..index.deferred import DeferredIndex
-from ..index.regional import Regional
+from ..index.addition import DeferredIndex
+from ..index.regions import IndexRegions
 from ..search import keep_signals, likely_excluded
 from ..signals import Location, TableColumns, list_files
 from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
-from ..store.folder_change import FolderChange
-from ..store.folder_store import FolderStore
+from ..store.folder_store import FolderChange, FolderStore
 from ..store.versions import PENDING
 from .cluster import resolve_client, run_all, send
 from .plan import PlannedSegment
@@ -139,7 +138,7 @@ def encode(
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
     below = likely_excluded(store.tables, recipe.n_features, len(store.snapshot) + n_entries)
-    coding = Coding(recipe, store.originals, Regional(recipe, store).regions())
+    coding = Coding(recipe, store.originals, IndexRegions(recipe, store).regions())
     written = _run(client, store, coding, plans, below, progress)
     sample = _sample(client, source, plans, written, recipe.n_features, below)
     _commit(client, store, coding, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
@@ -262,7 +261,7 @@ def _commit(
                 check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_text_ids)
             except ValueError as error:
                 raise ValueError(f"{error}; nothing was changed: fix the files and run again") from None
-        regions = Regional(store.recipe, store).regions(change.tables)
+        regions = IndexRegions(store.recipe, store).regions(change.tables)
         is_same = regions is None or coding.regions is None or regions.generation == coding.regions.generation
         change.add_stored(records if is_same else [replace(one, regions=None) for one in records])
         if store.originals is None:  # else calibration reads those

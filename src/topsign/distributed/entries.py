@@ -14,16 +14,24 @@ from distributed import Client, Future
 from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
-from ..index.entries import Entries
-from ..index.entry_set import LocalEntries, Reduced
+from ..index.entries import Entries, Ids, LocalEntries, as_texts, check_asked, check_found
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
-from ..index.ids import Ids, as_texts, check_asked, check_found
-from ..search import EqualCodes, Hits, PairLimit, RangeLimit, RegionOrder, RegionVisits, Scan, compare_entries
+from ..search import (
+    EqualCodes,
+    Hits,
+    PairLimit,
+    QueryBlock,
+    RangeLimit,
+    Reduced,
+    RegionOrder,
+    RegionVisits,
+    compare_entries,
+)
 from ..store import Note, Segment, Snapshot, merge_segments, take_positions
-from ..store.manifest import SegmentRecord
-from ..store.texts import parse_notes
+from ..store.segments import parse_notes
+from ..store.versions import SegmentRecord
 from .ask import ask
-from .cluster import send, sent_threads, worker_threads
+from .cluster import send
 from .messages import pack, unpack
 from .placement import Placement
 
@@ -63,7 +71,7 @@ class ClusterEntries:
 
     # Choosing
 
-    def considered(self, among: npt.ArrayLike | None, where: Where | None) -> ClusterEntries:
+    def filtered(self, among: npt.ArrayLike | None, where: Where | None) -> ClusterEntries:
         if among is None and where is None:
             return self
         if where is not None:
@@ -105,13 +113,13 @@ class ClusterEntries:
 
     # Searching
 
-    def nearest(self, scan: Scan, k: int) -> Hits:
+    def nearest(self, scan: QueryBlock, k: int) -> Hits:
         return Hits.merge(self._scan("nearest", scan, k), k=k)
 
-    def within(self, scan: Scan, limit: RangeLimit) -> Hits:
+    def within(self, scan: QueryBlock, limit: RangeLimit) -> Hits:
         return Hits.merge(self._scan("within", scan, limit))
 
-    def _scan(self, method: str, scan: Scan, *arguments: Any) -> list[Hits]:
+    def _scan(self, method: str, scan: QueryBlock, *arguments: Any) -> list[Hits]:
         """Run a method of a scan on all workers, with the considered entries they hold; return the results."""
         return self._ask(partial(_run_scan, method), self.sent, self._message((scan, *arguments)))
 
@@ -126,17 +134,17 @@ class ClusterEntries:
             self.derived[order] = np.sum(np.concatenate(parts), axis=0) if all(map(len, parts)) else None
         return self.derived[order]
 
-    def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
+    def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
         return Hits.merge(self._scan("visit", scan, visits, k), k=k)
 
-    def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+    def nearest_signals(self, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
         internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
         asked = self._message((scan, np.asarray(queries)[which], which))
         task = partial(_find_nearest_signals, k, self.where)
         parts = ask(self.client, self.placement, task, internal_ids, self.sent, asked)
         return Hits.joined(parts).ordered_by_score().first(k)
 
-    def distances(self, scan: Scan, hits: Hits) -> Float64:
+    def distances(self, scan: QueryBlock, hits: Hits) -> Float64:
         return hits.distances  # workers send them with the hits
 
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
@@ -146,17 +154,16 @@ class ClusterEntries:
         return EqualCodes.joined(self._ask(EqualCodes.find))
 
     def compared(
-        self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
+        self, limit: PairLimit, equal: EqualCodes, reduce: Callable[[Iterable[Hits]], Reduced]
     ) -> Iterator[tuple[int, Reduced]]:
         on_worker = reduce if limit.k is None else partial(Hits.merge, k=limit.k)
-        task = partial(_compare, sent_threads(n_threads))
         sent, left_out = send(self.client, (limit, equal, on_worker)), send(self.client, equal)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
         for names, rows in travelling_blocks(self.placement.records.values(), n_rows):
             parts = ask(self.client, self.placement, partial(_cut, rows), left_out, names=names)
             block = [segment for part in parts for segment in part]
             if block:
-                found = self._ask(task, sent, send(self.client, block))
+                found = self._ask(_compare, sent, send(self.client, block))
                 if limit.k is not None:  # the k best on all workers
                     found = [reduce([Hits.merge(found, k=limit.k)])]
                 yield sum(map(len, block)), found[0]
@@ -280,8 +287,8 @@ def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | N
 
 
 def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -> Hits:
-    sent, *arguments = unpack(message, recipe)
-    scan: Scan = replace(sent, n_threads=worker_threads(sent.n_threads))
+    scan: QueryBlock
+    scan, *arguments = unpack(message, recipe)
     return scan.with_distances(snapshot, getattr(scan, method)(snapshot, *arguments))
 
 
@@ -299,8 +306,8 @@ def _find_nearest_signals(
     recipe: Recipe,
     message: bytes,
 ) -> Hits:
-    sent, queries, which = unpack(message, recipe)
-    scan: Scan = replace(sent, n_threads=worker_threads(sent.n_threads))
+    scan: QueryBlock
+    scan, queries, which = unpack(message, recipe)
     snapshot = _consider(segments, where, internal_ids)
     originals = LocalEntries(recipe, snapshot, Snapshot(tuple(segments))).originals()
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
@@ -317,14 +324,13 @@ def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) ->
 
 
 def _compare(
-    n_threads: int,
     snapshot: Snapshot,
     wanted: tuple[PairLimit, EqualCodes, Callable[[Iterable[Hits]], Reduced]],
     block: list[Segment],
 ) -> Reduced:
     """Compare a block with the entries held here; return the reduced pairs."""
-    (limit, equal, reduce), threads = wanted, worker_threads(n_threads)
-    compared = compare_entries(Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal, threads)
+    limit, equal, reduce = wanted
+    compared = compare_entries(Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal)
     return reduce(hits for _, hits in compared)
 
 

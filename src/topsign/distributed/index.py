@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -14,12 +13,12 @@ from .._arrays import Array
 from .._checks import check_count
 from ..errors import ConflictError
 from ..index import Index
-from ..search import SMALL_QUERY_BYTES, Scan, make_scans
+from ..search import SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
 from ..store import open_store
 from ..store.folder_store import FolderStore
 from .ask import ask
-from .cluster import resolve_client, run_all, send, sent_threads
+from .cluster import resolve_client, run_all, send
 from .entries import ClusterEntries
 from .placement import Placement
 
@@ -68,9 +67,10 @@ def open(
 class ClusterIndex(Index):
     """Index whose segments are held by the workers of a cluster. Made by :func:`open`.
 
-    It has the same folder, methods and results, to the last bit, as :class:`topsign.Index`. ``n_threads`` applies to
-    each worker and defaults to the worker's threads. The client makes the changes, each of them a small version; use
-    :func:`encode` for many signals. If a worker is lost, others load its segments and repeat its part of the search.
+    It has the same folder, methods and results, to the last bit, as :class:`topsign.Index`. ``topsign.threads``
+    applies to each worker; the default is all of the worker's threads. The client makes the changes, each of them a
+    small version; use :func:`encode` for many signals. If a worker is lost, others load its segments and repeat its
+    part of the search.
 
     Other clients may change the same folder. A change of other entries than theirs is applied to the newest version. A
     change that removes or replaces entries that another client has changed since the last refresh raises ConflictError
@@ -118,10 +118,9 @@ class ClusterIndex(Index):
         entries = ClusterEntries(self._client, self.recipe, self._sent, placement, now.snapshot, len(now.snapshot))
         return now.manifest.token, entries
 
-    def _scans(self, queries: Array, *, n_threads: int | None = None, **options: Any) -> Iterator[tuple[slice, Scan]]:
+    def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
         """Queries are prepared once, here, so that all workers compare the same bits."""
-        for rows, scan in make_scans(self.recipe, queries, **options | {"n_bytes": SMALL_QUERY_BYTES}):
-            yield rows, replace(scan, n_threads=sent_threads(n_threads))
+        return query_blocks(self.recipe, queries, **options | {"n_bytes": SMALL_QUERY_BYTES})
 
     def verify(self, *, progress: Progress | None = None) -> None:
         """Read every segment again from storage, on the workers; raise StorageError that lists all damage."""

@@ -13,9 +13,9 @@ from distributed import Client, Future
 from ..errors import ConflictError
 from ..families import Recipe
 from ..store import Segment
-from ..store.backend import Backend
-from ..store.manifest import SegmentRecord
+from ..store.backends import Backend
 from ..store.stored_columns import StoredColumns, open_segment
+from ..store.versions import SegmentRecord
 from .cluster import live_workers, memory_limits
 
 sizeof.register(Segment, lambda segment: segment.nbytes)  # for Dask's accounting of worker memory

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int64
 from .._checks import check_metadata
 from .._rows import take_rows
@@ -16,14 +17,13 @@ from ..encoding import encode
 from ..errors import StorageError
 from ..families import Recipe
 from ..index.addition import keep_originals
-from ..index.ids import check_new_ids
+from ..index.entries import check_new_ids
 from ..search import Regions, SampleDraw, sampled_rows
 from ..store import Arrays, make_segments, merge_segments
-from ..store.backend import Backend
-from ..store.extras import EXTRA_FILES
-from ..store.manifest import SegmentRecord
-from ..store.stored_columns import StoredColumns, columns_of
-from ..store.stored_file import FileWriter, find_columns
+from ..store.backends import Backend
+from ..store.segments import EXTRA_FILES
+from ..store.stored_columns import FileWriter, StoredColumns, columns_of, find_columns
+from ..store.versions import SegmentRecord
 from .plan import PlannedSegment
 
 ENCODED_ROWS = 8192
@@ -90,7 +90,8 @@ def write_from_files(backend: Backend, coding: Coding, name: str, plan: PlannedS
         try:
             rows = slice(piece.start, piece.stop)
             values = plan.columns.read_rows(piece.file, rows)
-            filled.take(piece.file.rows(), rows, values["ids"])
+            with kernels.threads(1):  # other threads encode other segments
+                filled.take(piece.file.rows(), rows, values["ids"])
             filled.note(rows.stop - rows.start, **values)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{piece.file.url}: {error}") from None
@@ -158,8 +159,7 @@ class _SegmentArrays:
         drawn = SampleDraw(ids, self._recipe.n_features, first=part.start, below=self._below)
         for start in range(part.start, part.stop, ENCODED_ROWS):
             rows = slice(start, min(start + ENCODED_ROWS, part.stop))
-            # One thread, because other threads encode other segments.
-            codes = encode(self._recipe, signals, part=rows, n_threads=1, observe=drawn.observe)
+            codes = encode(self._recipe, signals, part=rows, observe=drawn.observe)
             filled = slice(self._filled, self._filled + rows.stop - rows.start)
             self._codes[filled] = codes
             for name, column in self._extra_columns(signals, rows, codes).items():
@@ -170,7 +170,7 @@ class _SegmentArrays:
     def _extra_columns(self, signals: Any, rows: slice, codes: Bytes) -> dict[str, Array]:
         """Return the extra columns of encoded signals."""
         kind, regions = self._coding.originals, self._coding.regions
-        found = {} if kind is None else keep_originals(signals, rows, kind, n_threads=1)
+        found = {} if kind is None else keep_originals(signals, rows, kind)
         if regions is not None:
             found["regions"] = regions.assign_codes(self._recipe, codes)
         return found

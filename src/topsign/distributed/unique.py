@@ -17,9 +17,9 @@ from distributed import Client
 from .._arrays import Array, Int64
 from .._checks import listed
 from ..families import Recipe
-from ..store.backend import Backend
-from ..store.manifest import SegmentRecord
+from ..store.backends import Backend
 from ..store.stored_columns import open_segment
+from ..store.versions import SegmentRecord
 from .cluster import run_all, send
 
 GROUP_ENTRIES = 2**22

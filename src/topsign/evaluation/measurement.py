@@ -54,7 +54,6 @@ def evaluate(
     n_entries: int = 50_000,
     n_queries: int = 500,
     random_state: int = 0,
-    n_threads: int | None = None,
     progress: Progress = lambda what, fraction: None,
 ) -> Evaluation:
     """Measure recall, size and speed of codes on a sample of the signals, and recommend a configuration.
@@ -120,11 +119,11 @@ def evaluate(
         progress(one.name, (2 + i) / steps)
         index = one.make(n_features, random_state=random_state)
         with _no_warnings():
-            index.add(part.entries, n_threads=n_threads)
-            found.append(measure(one, index, part, known, n_threads=n_threads))
+            index.add(part.entries)
+            found.append(measure(one, index, part, known))
     options = [option for one in found for option in one.options]
     progress("originals and regions", (steps - 2) / steps)
-    stored = measure_stored(choose(options, target)[0], part, known, target, random_state, n_threads)
+    stored = measure_stored(choose(options, target)[0], part, known, target, random_state)
     best, second = choose(_with_stored(options, stored), target)
     progress("false alarms", (steps - 1) / steps)
     rows, n_judged = measure_false_alarms(part, best.configuration, random_state)
@@ -162,22 +161,19 @@ class Neighborhoods:
     extrapolation: Extrapolation
 
 
-def measure(
-    configuration: Configuration, index: Index, part: Split, known: Neighborhoods, *, n_threads: int | None
-) -> Candidate:
+def measure(configuration: Configuration, index: Index, part: Split, known: Neighborhoods) -> Candidate:
     """Measure recall with and without rescoring, bytes and times of one index.
 
     An index orders rescored candidates exactly by its own metric, so the recall for all factors is computed here from
     one list of candidates. Only the times of rescoring are measured with real searches.
     """
     further, few = known.extrapolation, known.extrapolation.matched
-    ids = np.asarray(index.search(part.queries, k=K * max(FACTORS), n_threads=n_threads).ids)
+    ids = np.asarray(index.search(part.queries, k=K * max(FACTORS)).ids)
     nested = [
-        np.asarray(index.search(part.queries, k=few * max(FACTORS), among=block, n_threads=n_threads).ids)
-        for block in known.blocks[1:]
+        np.asarray(index.search(part.queries, k=few * max(FACTORS), among=block).ids) for block in known.blocks[1:]
     ]
     rescored = _rescored(index, part, known.truth)
-    times = _times(index, part, n_threads)
+    times = _times(index, part)
     n_bytes = index.nbytes / len(index) + index.recipe.shared_nbytes / further.n_signals
     options = []
     for factor in (None, *FACTORS):
@@ -194,9 +190,7 @@ def measure(
     return Candidate(configuration, n_bytes, recall, options)
 
 
-def measure_stored(
-    best: Option, part: Split, known: Neighborhoods, target: float, seed: int, n_threads: int | None
-) -> list[Option]:
+def measure_stored(best: Option, part: Split, known: Neighborhoods, target: float, seed: int) -> list[Option]:
     """Measure the best configuration with stored originals of each type, and with regions.
 
     Regions need at least 20,000 entries. The loss by originals with fewer bits is assumed to be the same in the sample
@@ -208,17 +202,17 @@ def measure_stored(
     for kind in types or (("float16",) if with_regions else ()):
         with _no_warnings():
             index = best.configuration.make(part.entries.shape[1], originals=kind, random_state=seed)
-            index.add(part.entries, n_threads=n_threads)
+            index.add(part.entries)
         stored = replace(best, originals=kind, disk_bytes=index.originals_nbytes / len(index))
         if best.factor is not None:
-            search: dict[str, Any] = {"rescore": True, "rescore_factor": best.factor, "n_threads": n_threads}
+            search: dict[str, Any] = {"rescore": True, "rescore_factor": best.factor}
             found.append(_stored_option(stored, index, part, known, search))
         if with_regions and kind == "float16":
-            index.learn_regions(n_threads=n_threads)
+            index.learn_regions()
             asked = sorted({round(target + share * (1 - target), 4) for share in REGION_MARGINS})
             for recall in asked:
                 option = replace(stored, factor=None, recall=recall, bytes_per_entry=best.bytes_per_entry + 2)
-                search = {"recall": recall, "n_threads": n_threads}
+                search = {"recall": recall}
                 made = _stored_option(option, index, part, known, search)
                 found.append(replace(made, expected=made.measured))
     return found
@@ -264,14 +258,14 @@ def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int],
     return lambda ids, k: exact.ordered(part.entries, part.queries, ids)[:, :k]
 
 
-def _times(index: Index, part: Split, n_threads: int | None) -> dict[int | None, float]:
+def _times(index: Index, part: Split) -> dict[int | None, float]:
     """Return milliseconds per query of a batch without rescoring, and with each number of candidates per neighbour."""
     few = part.queries[:N_TIMED]
-    plain = _seconds(index, part.queries, n_threads=n_threads)
-    base = _seconds(index, few, n_threads=n_threads)
+    plain = _seconds(index, part.queries)
+    base = _seconds(index, few)
     found: dict[int | None, float] = {None: 1e3 * plain}
     for factor in FACTORS:
-        whole = _seconds(index, few, rescore=part.entries, rescore_factor=factor, n_threads=n_threads)
+        whole = _seconds(index, few, rescore=part.entries, rescore_factor=factor)
         found[factor] = 1e3 * (plain + max(0.0, whole - base))
     return found
 

@@ -11,8 +11,8 @@ import numpy as np
 from .._arrays import Array
 from .._checks import as_signals, check_count
 from ..index import Index
-from ..search import make_scans
-from ..theory.log_tails import probabilities
+from ..search import query_blocks
+from ..significance import probabilities
 
 SAMPLED = 20_000  # entries sampled for the histogram of scores
 N_BINS = 40
@@ -77,8 +77,8 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
     scores = index.search(signal, k=len(ids), among=ids).scores[0]
     counts, edges = np.histogram(scores, bins=N_BINS)
-    nulls = None if index.calibration is None else index.calibration.for_scans()
-    ((_, scan),) = make_scans(index.recipe, signal, scoring="asymmetric", nulls=nulls)
+    nulls = None if index.calibration is None else index.calibration.nulls
+    ((_, scan),) = query_blocks(index.recipe, signal, scoring="asymmetric", nulls=nulls)
     expected: list[float] = []
     if index.metric == "correlation" and scan.null is not None:
         expected = (len(ids) * -np.diff(probabilities(scan.null.log10_p_values(edges)))).tolist()

@@ -101,14 +101,14 @@ class AdaptiveRecipe(SignsRecipe):
     def weight_coding(self) -> WeightCoding:
         return AdaptiveWeights(self)
 
-    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
-        locations, signs, totals = kernels.active().select(projected, self.n_bits, n_threads=n_threads)
-        return kernels.active().pack_codes(self.layout, locations, signs, n_threads=n_threads), totals
+    def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
+        locations, signs, totals = kernels.active().select(projected, self.n_bits)
+        return kernels.active().pack_codes(self.layout, locations, signs), totals
 
     def check(self, codes: Bytes, *, name: str = "data") -> None:
         super().check(codes, name=name)
         rows = np.ascontiguousarray(codes[:, : self.n_bytes])
-        bad = np.flatnonzero(~kernels.active().valid_codes(self.layout, rows, n_threads=kernels.n_threads(None)))
+        bad = np.flatnonzero(~kernels.active().valid_codes(self.layout, rows))
         if bad.size:
             raise ValueError(
                 f"{name} is not a packed code at row {bad[0]} ({bad.size} such rows): its bytes are not "
@@ -123,7 +123,7 @@ class AdaptiveRecipe(SignsRecipe):
         """
         locations, signs = self.unpacked(codes)
         chosen, capacity = kernels.active(), self._entropy_bytes + 16
-        sets, lengths = chosen.encode_sets(locations, self.n_pool, capacity, n_threads=kernels.n_threads(None))
+        sets, lengths = chosen.encode_sets(locations, self.n_pool, capacity)
         set_bytes = int(lengths.max(initial=0))  # all sets have the same size within two bytes
         parts = codes[:, self.n_bytes :], signs, sets[:, :set_bytes]
         return SETS.pack(set_bytes) + b"".join(part.tobytes() for part in parts)
@@ -144,15 +144,14 @@ class AdaptiveRecipe(SignsRecipe):
             parts.append(np.frombuffer(packed, np.uint8, n_codes * width, start).reshape(n_codes, width))
             start += n_codes * width
         factors, signs, sets = parts
-        threads = kernels.n_threads(None)
-        locations = kernels.active().decode_sets(sets, self.n_bits, self.n_pool, n_threads=threads)
-        codes = kernels.active().pack_codes(self.layout, locations, signs, n_threads=threads)
+        locations = kernels.active().decode_sets(sets, self.n_bits, self.n_pool)
+        codes = kernels.active().pack_codes(self.layout, locations, signs)
         return np.hstack([codes, factors])
 
     def unpacked(self, codes: Bytes) -> tuple[Int32, Bytes]:
         """Return the locations of codes, (n_codes, n_bits) int32, and their packed signs."""
         rows = np.ascontiguousarray(codes[:, : self.n_bytes])
-        return kernels.active().unpack_codes(self.layout, rows, n_threads=kernels.n_threads(None))
+        return kernels.active().unpack_codes(self.layout, rows)
 
     @property
     def _entropy_bytes(self) -> int:

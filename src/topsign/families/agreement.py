@@ -19,8 +19,9 @@ from scipy.special import logsumexp, ndtr
 
 from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
+from ..significance.p_values import log10_tail, probabilities
 from ..theory import grouped_expected_agreement
-from ..theory.log_tails import log10_tail, log_binomial_cdf, probabilities
+from ..theory.tails import log_binomial_cdf
 from .comparison import CodeSearch, Pairing, counted
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class AgreementPairing(Pairing):
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_pool
 
-    def prepare(self, codes: Bytes, *, n_threads: int) -> CodeSearch:
-        return CodeSearch(self.recipe.scoring_of(None), counted(self.recipe.levels(codes, n_threads=n_threads)))
+    def prepare(self, codes: Bytes) -> CodeSearch:
+        return CodeSearch(self.recipe.scoring_of(None), counted(self.recipe.levels(codes)))
 
     def scores(self, values: Array) -> Float64:
         return self._law.scores(values)

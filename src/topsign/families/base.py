@@ -117,7 +117,7 @@ class Recipe(ABC):
     # Coding
 
     @abstractmethod
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+    def encode(self, block: Block) -> Bytes:
         """Return the codes of a block of finite signals, (n_signals, code_bytes); a zero signal gets any code."""
 
     @abstractmethod
@@ -169,15 +169,12 @@ class Recipe(ABC):
         part: slice | None = None,
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
-        n_threads: int = 1,
     ) -> Comparison:
         """Return the comparison of these queries, or a part of them, with any codes of this recipe."""
         check_real_valued(self, scoring, adaptive_bits)
-        return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
+        return DecodedComparison(self, *unit_queries(self, queries, part=part))
 
-    def project(
-        self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
-    ) -> tuple[Float32, Float64]:
+    def project(self, queries: Array, *, part: slice | None = None, name: str = "queries") -> tuple[Float32, Float64]:
         """Return the projections of queries and the norms of the queries."""
         raise TypeError(f"{self.family} codes are not compared with projections; search an index of them instead")
 
@@ -225,9 +222,9 @@ class Recipe(ABC):
         """Return the sizes, by :attr:`size_name`, that an automatic choice tries, ascending; none if there is one."""
         return []
 
-    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
+    def encode_weights(self, block: Block) -> tuple[Bytes, Float64]:
         """Return codes of weight vectors w, and their scales: ``|w|**2 / <w, v>``, v as below, or zero for w = 0."""
-        codes = self.encode(block, n_threads=n_threads)
+        codes = self.encode(block)
         return codes, unbiased_scales(block, self.weight_vectors(codes))
 
     def weight_vectors(self, codes: Bytes) -> Float32:

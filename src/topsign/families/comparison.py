@@ -79,12 +79,12 @@ class Comparison(ABC):
         return len(self.norms)
 
     @abstractmethod
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
         """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
 
-    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
         """Return rows and values like :meth:`rank`, among the entries that each query visits."""
-        found = [self.rank(visits.of_query(query), k, n_threads=n_threads) for query in range(len(self))]
+        found = [self.rank(visits.of_query(query), k) for query in range(len(self))]
         rows = [rows[query] for query, (rows, _) in enumerate(found)]
         values = [values[query] for query, (_, values) in enumerate(found)]
         return np.array(rows, np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
@@ -98,7 +98,7 @@ class Comparison(ABC):
         return 20 * n_queries
 
     @abstractmethod
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         """Return starts, rows and values of every entry that reaches the bound of its query."""
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Pairing(ABC):
     row_bytes: int  # memory that one code takes while it is compared with others
 
     @abstractmethod
-    def prepare(self, codes: Bytes, *, n_threads: int) -> PairComparison:
+    def prepare(self, codes: Bytes) -> PairComparison:
         """Return the comparison of these codes with any others."""
 
     def scores(self, values: Array) -> Float64:
@@ -182,8 +182,8 @@ class PairComparison(Protocol):
     """Codes of some entries, ready to be compared with those of others: the searching half of a Comparison."""
 
     def __len__(self) -> int: ...
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]: ...
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]: ...
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]: ...
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,16 +196,16 @@ class CodeSearch:
     def __len__(self) -> int:
         return len(self.rounded)
 
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        return kernels.active().rank(self.scorer, ranges, self.rounded, k, n_threads=n_threads)
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
+        return kernels.active().rank(self.scorer, ranges, self.rounded, k)
 
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         needed = bounds.astype(np.float32)
-        return kernels.active().within(self.scorer, ranges, self.rounded, needed, n_threads=n_threads)
+        return kernels.active().within(self.scorer, ranges, self.rounded, needed)
 
-    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
         """Return rows and values of the k best entries that each query visits."""
-        return kernels.active().visit(self.scorer, visits, self.rounded, k, n_threads=n_threads)
+        return kernels.active().visit(self.scorer, visits, self.rounded, k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +267,7 @@ class CodeComparison(CodeSearch, Comparison):
     @property
     def null(self) -> Null | None:
         if self.spreads is not None:
-            from .null_distributions import NormalNull  # SciPy takes long to import
+            from ..significance.null_distributions import NormalNull  # SciPy takes long to import
 
             return NormalNull()
         known: Null | None = self.recipe.null
@@ -325,7 +325,7 @@ class HammingComparison(CodeComparison):
 
     @property
     def null(self) -> Null:
-        from .null_distributions import MismatchNull
+        from ..significance.null_distributions import MismatchNull
 
         return MismatchNull(self._law.mismatch_log10_pvalues)
 
@@ -349,19 +349,19 @@ class CosineComparison(CodeComparison):
     Values are those of inner products, divided by the norms of the signals.
     """
 
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        return rank_blocks(self._cosines(ranges, n_threads), len(self), k)
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
+        return rank_blocks(self._cosines(ranges), len(self), k)
 
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
-        return within_blocks(self._cosines(ranges, n_threads), bounds)
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
+        return within_blocks(self._cosines(ranges), bounds)
 
-    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        return Comparison.visit(self, visits, k, n_threads=n_threads)
+    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
+        return Comparison.visit(self, visits, k)
 
-    def _cosines(self, ranges: Sequence[CodeRange], n_threads: int) -> Scored:
+    def _cosines(self, ranges: Sequence[CodeRange]) -> Scored:
         n_rows = max(1, COMPARED_BYTES // (4 * max(1, len(self))))
         for ids, rows, codes in code_blocks(ranges, n_rows):
-            values = kernels.active().scores(self.scorer, CodeBlocks.of(codes), self.rounded, n_threads=n_threads)
+            values = kernels.active().scores(self.scorer, CodeBlocks.of(codes), self.rounded)
             norms = self.recipe.norms(codes)
             yield ids, rows, np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
 
@@ -381,18 +381,18 @@ class DecodedComparison(Comparison):
     def metric(self) -> str:  # type: ignore[override]
         return self.recipe.metric
 
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
         return rank_blocks(self._scores(ranges), len(self), k)
 
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._scores(ranges), bounds)
 
-    def visit(self, visits: VisitedCodes, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
         rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
         for query in range(len(self)):
             part = slice(query, query + 1)
             alone = replace(self, units=self.units[part], norms=self.norms[part])
-            rows[part], values[part] = alone.rank(visits.of_query(query), k, n_threads=n_threads)
+            rows[part], values[part] = alone.rank(visits.of_query(query), k)
         return rows, values
 
     def scan_cost(self, n_queries: float) -> float:
@@ -423,12 +423,10 @@ class DecodedComparison(Comparison):
         return np.where(self.norms > 0, np.float32(threshold - DECODED_SLACK), np.float32(np.inf))
 
 
-def unit_queries(
-    recipe: Recipe, queries: Array, *, part: slice | None = None, n_threads: int = 1
-) -> tuple[Float32, Float64]:
+def unit_queries(recipe: Recipe, queries: Array, *, part: slice | None = None) -> tuple[Float32, Float64]:
     """Return queries minus the mean, scaled to norm one, and their norms."""
     n_rows, center = recipe.block_signals, recipe.center
-    blocks = list(float_blocks(queries, n_rows, part=part, minus=center, n_threads=n_threads, name="queries"))
+    blocks = list(float_blocks(queries, n_rows, part=part, minus=center, name="queries"))
     if not blocks:
         return np.empty((0, recipe.n_features), np.float32), np.empty(0)
     values = [block.values for block in blocks]
@@ -454,7 +452,7 @@ class DecodedPairing(Pairing):
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_features
 
-    def prepare(self, codes: Bytes, *, n_threads: int) -> PairComparison:
+    def prepare(self, codes: Bytes) -> PairComparison:
         units = unit(self.recipe.reference(codes))
         return DecodedCosines(self.recipe, units, np.ones(len(units)))
 

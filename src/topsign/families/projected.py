@@ -110,11 +110,11 @@ class ProjectedRecipe(Recipe):
     def _scorings(self) -> dict[tuple[str | None, int], Scoring]:
         return {}
 
-    def levels(self, codes: Bytes, *, n_threads: int | None = None) -> Int8:
+    def levels(self, codes: Bytes) -> Int8:
         """Return the levels of codes, (n_codes, width) int8; bytes after the code are ignored."""
         codes = np.ascontiguousarray(codes)
         scoring = self.scoring_of(None, code_bytes=codes.shape[1])
-        return kernels.active().decode(scoring, codes, n_threads=kernels.n_threads(n_threads))
+        return kernels.active().decode(scoring, codes)
 
     @property
     @abstractmethod
@@ -169,20 +169,18 @@ class ProjectedRecipe(Recipe):
             self.check_projection()
         return self
 
-    def project_block(self, block: Block, out: Float32, n_threads: int) -> None:
+    def project_block(self, block: Block, out: Float32) -> None:
         """Write the projections that codes are made of."""
-        self.projection.project_block(block.values, None, out, n_threads)
+        self.projection.project_block(block.values, None, out)
 
-    def project(
-        self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
-    ) -> tuple[Float32, Float64]:
+    def project(self, queries: Array, *, part: slice | None = None, name: str = "queries") -> tuple[Float32, Float64]:
         self.check_projection()
         first, end, _ = (part or slice(None)).indices(len(queries))
         out, norms = np.empty((end - first, self.n_pool), np.float32), np.empty(end - first)
         n_rows = self.projection.block_signals
-        for block in float_blocks(queries, n_rows, part=part, minus=self.center, n_threads=n_threads, name=name):
+        for block in float_blocks(queries, n_rows, part=part, minus=self.center, name=name):
             rows = slice(block.rows.start - first, block.rows.stop - first)
-            self.project_block(block, out[rows], n_threads)
+            self.project_block(block, out[rows])
             norms[rows] = np.sqrt(block.square_norms)
         return out, norms
 
@@ -223,17 +221,15 @@ class ProjectedRecipe(Recipe):
         return CodedWeights(self)
 
     @abstractmethod
-    def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
+    def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
         """Return queries whose values are the products with :meth:`weight_vectors` of codes, times factors."""
 
-    def round_inputs(
-        self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str
-    ) -> RoundedQueries:
+    def round_inputs(self, inputs: Array, scoring: str, *, part: slice | None, name: str) -> RoundedQueries:
         """Return inputs of a head; values are products with vectors of weights, or equal minus different signs."""
-        projected, norms = self.project(inputs, part=part, n_threads=n_threads, name=name)
+        projected, norms = self.project(inputs, part=part, name=name)
         if scoring == "hamming":
             return counted(signs_of(projected))
-        return self.rounded(projected, norms if self.projects_units else np.ones(len(norms)), n_threads)
+        return self.rounded(projected, norms if self.projects_units else np.ones(len(norms)))
 
     @abstractmethod
     def logit_error(self) -> float:

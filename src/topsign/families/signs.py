@@ -29,7 +29,7 @@ from .weight_coding import size_steps
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from .null_distributions import SignsLaw
+    from ..significance.null_distributions import SignsLaw
 
 GROUP = 8  # projections of a group
 MIN_TOTAL = 1e-5
@@ -106,16 +106,16 @@ class SignsRecipe(ProjectedRecipe):
 
     # Coding
 
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
-        codes, _ = self._packed(block, n_threads)
+    def encode(self, block: Block) -> Bytes:
+        codes, _ = self._packed(block)
         return codes if self.factor is None else np.hstack([codes, pack_log_factors(np.sqrt(block.square_norms))])
 
-    def _packed(self, block: Block, n_threads: int) -> tuple[Bytes, Float64]:
+    def _packed(self, block: Block) -> tuple[Bytes, Float64]:
         """Return the codes of signals, and the sums of their kept magnitudes."""
         self.check_projection()
         projected = np.empty((len(block.values), self.n_pool), np.float32)
-        self.projection.project_block(block.values, None, projected, n_threads)
-        codes, totals = self.packed(projected, n_threads)
+        self.projection.project_block(block.values, None, projected)
+        codes, totals = self.packed(projected)
         empty = (totals <= MIN_TOTAL * np.sqrt(block.square_norms)) & (block.square_norms > 0)
         if np.count_nonzero(empty):
             row, kind = block.row(int(empty.argmax())), self.projection.kind
@@ -126,7 +126,7 @@ class SignsRecipe(ProjectedRecipe):
         return codes, totals
 
     @abstractmethod
-    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
+    def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
         """Return the codes of projections, and the sums of their kept magnitudes."""
 
     def decode(self, codes: Bytes) -> Float32:
@@ -147,8 +147,8 @@ class SignsRecipe(ProjectedRecipe):
 
     def law(self, n_compared: int | None = None) -> SignsLaw:
         """Return the distributions of isotropic signals for codes that compare this many signs (default: all)."""
+        from ..significance.null_distributions import shared_law
         from ..theory.order_statistics import Selection  # SciPy takes long to import
-        from .null_distributions import shared_law
 
         kept = Selection(*self.selection(n_compared or self.n_kept))
         return shared_law(kept, self.n_features, self._law_pool)
@@ -165,7 +165,7 @@ class SignsRecipe(ProjectedRecipe):
 
     @property
     def null(self) -> Null:
-        from .null_distributions import ScoreNull
+        from ..significance.null_distributions import ScoreNull
 
         return ScoreNull(self.law())
 
@@ -176,13 +176,12 @@ class SignsRecipe(ProjectedRecipe):
         part: slice | None = None,
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
-        n_threads: int = 1,
     ) -> Comparison:
         n_kept = self._n_queried(scoring, adaptive_bits)
-        projected, norms = self.project(queries, part=part, n_threads=n_threads)
+        projected, norms = self.project(queries, part=part)
         signs, spreads, n_compared = signs_of(projected), None, min(self.n_kept, n_kept)
         if n_kept < self.n_pool:
-            locations, _, _ = kernels.active().select(projected, n_kept, n_threads=n_threads)
+            locations, _, _ = kernels.active().select(projected, n_kept)
             kept = np.zeros(projected.shape, bool)
             np.put_along_axis(kept, locations.astype(np.int64), True, axis=1)
             projected, signs = np.where(kept, projected, np.float32(0)), signs * kept
@@ -193,7 +192,7 @@ class SignsRecipe(ProjectedRecipe):
             factors, spreads = self._kept_scales(projected, norms)
         else:
             factors = np.divide(self.law().expected_scale, norms, out=np.zeros(len(norms)), where=norms > 0)
-        return CodeComparison(self.scorer, self.rounded(projected, factors, n_threads), *shared, spreads)
+        return CodeComparison(self.scorer, self.rounded(projected, factors), *shared, spreads)
 
     def _n_queried(self, scoring: str, adaptive_bits: object) -> int:
         """Return the number of projections that each query keeps."""
@@ -208,15 +207,15 @@ class SignsRecipe(ProjectedRecipe):
         4% at 0.3 and 12% at 0.5. For an impostor the sum is modelled as normal with variance ``sum(z**2)``; if the
         pool's rows are independent, the sample correlation of the two signals adds its variance, as in every estimate.
         """
-        from ..theory.pools import effective_features  # SciPy takes long to import
+        from ..theory.tails import effective_features  # SciPy takes long to import
 
         energies = kernels.active().square_norms(projected)
         over = np.divide(norms, energies, out=np.zeros(len(norms)), where=energies > 0)
         variances = 1 / effective_features(self._law_pool, self.n_features, self.n_pool) + np.pi / 2 * norms * over
         return np.sqrt(np.pi / 2) * over, np.sqrt(np.where(energies > 0, variances, 1.0))
 
-    def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
-        values, steps = kernels.active().round(projected, self.scorer.limit, n_threads=n_threads)
+    def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
+        values, steps = kernels.active().round(projected, self.scorer.limit)
         scales = (steps * factors).astype(np.float32)
         return RoundedQueries(values, scales, np.zeros(len(scales), np.float32))
 
@@ -230,7 +229,7 @@ class SignsRecipe(ProjectedRecipe):
 
     def code_pvalues(self, codes: Bytes) -> Float64:
         """Return p-values of the agreements of all pairs."""
-        from ..theory.log_tails import probabilities
+        from ..significance import probabilities
         from .agreement import Agreement
 
         signs = self.levels(codes).astype(np.float32)
@@ -252,8 +251,8 @@ class SignsRecipe(ProjectedRecipe):
     def weight_sizes(cls, n_features: int, **options: Any) -> list[int]:
         return size_steps(1, 8 * n_features // cls.per_byte) or [1]
 
-    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
-        codes, totals = self._packed(block, n_threads)
+    def encode_weights(self, block: Block) -> tuple[Bytes, Float64]:
+        codes, totals = self._packed(block)
         return codes, np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
 
     def weight_vectors(self, codes: Bytes) -> Float32:
@@ -345,7 +344,7 @@ class SignCodes(Codes):
         n_bytes = self.recipe.n_bytes
         return {} if self.recipe.factor is None else {"factor": np.ascontiguousarray(self.data[:, n_bytes:])}
 
-    def mismatches(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Int32:
+    def mismatches(self, projected: npt.ArrayLike) -> Int32:
         """Return how many signs of each query differ from each code's, (n_queries, n_codes) int32.
 
         ``projected`` is what ``project`` of the encoder or index returned: (n_queries, n_pool).
@@ -355,7 +354,6 @@ class SignCodes(Codes):
             self.recipe.scoring_of(None),
             CodeBlocks.of(self.data),
             counted(signs_of(queries)),
-            n_threads=kernels.n_threads(n_threads),
         )
         return (self.n_kept - agreements.astype(np.int32)) // 2
 
@@ -365,7 +363,6 @@ class SignCodes(Codes):
         *,
         metric: str | None = None,
         query_norms: npt.ArrayLike | None = None,
-        n_threads: int | None = None,
     ) -> Float32:
         """Return asymmetric estimates from real-valued queries, (n_queries, n_codes) float32.
 
@@ -387,13 +384,13 @@ class SignCodes(Codes):
                 'ask for metric="correlation", or encode with metric="inner_product"'
             )
         queries = as_projected(projected, n_pool=self.n_pool, space=self.recipe.space)
-        factors, threads = np.full(len(queries), float(self.recipe.law().expected_scale)), kernels.n_threads(n_threads)
+        factors = np.full(len(queries), float(self.recipe.law().expected_scale))
         if metric == "correlation":
             norms = norms_of(queries, query_norms)
             factors = np.divide(factors, norms, out=np.zeros(len(norms)), where=norms > 0)
         scorer = self.recipe.scoring_of(self.recipe.factor if metric == "inner_product" else None)
-        rounded = self.recipe.rounded(queries, factors, threads)
-        return kernels.active().scores(scorer, CodeBlocks.of(self.data), rounded, n_threads=threads)
+        rounded = self.recipe.rounded(queries, factors)
+        return kernels.active().scores(scorer, CodeBlocks.of(self.data), rounded)
 
 
 class LocatedCodes(SignCodes):
@@ -546,9 +543,9 @@ class SignRecipe(SignsRecipe):
     def n_kept(self) -> int:
         return self.n_pool
 
-    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
-        totals = kernels.active().magnitude_sums(projected, n_threads=n_threads)
-        return kernels.active().pack_bits(projected, n_threads=n_threads), totals
+    def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
+        totals = kernels.active().magnitude_sums(projected)
+        return kernels.active().pack_bits(projected), totals
 
     def _n_queried(self, scoring: str, adaptive_bits: object) -> int:
         check_choice(scoring, "scoring", SCORINGS)
@@ -573,8 +570,8 @@ class GroupedRecipe(SignsRecipe):
     def n_kept(self) -> int:
         return self.n_pool // GROUP
 
-    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
-        return kernels.active().encode_groups(projected, n_threads=n_threads)
+    def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
+        return kernels.active().encode_groups(projected)
 
     def selection(self, n_compared: int) -> tuple[int, ...]:
         return 1, GROUP, n_compared

@@ -191,15 +191,15 @@ class TrellisCodes(Codes):
         """Levels of the coded coordinates, (n_codes, n_coded) int8, identical on every machine."""
         return self.recipe.levels(self.data)
 
-    def scores(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+    def scores(self, projected: npt.ArrayLike) -> Float32:
         """Return cosines of queries and reconstructions, times the norms of signals that are kept.
 
         ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned; the result is (n_queries, n_codes).
         """
-        threads, recipe = kernels.n_threads(n_threads), self.recipe
+        recipe = self.recipe
         queries = as_projected(projected, n_pool=recipe.n_pool, space=recipe.space)
-        rounded = recipe.rounded(queries, np.ones(len(queries)), threads)
-        return kernels.active().scores(recipe.scorer, CodeBlocks.of(self.data), rounded, n_threads=threads)
+        rounded = recipe.rounded(queries, np.ones(len(queries)))
+        return kernels.active().scores(recipe.scorer, CodeBlocks.of(self.data), rounded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +248,7 @@ class TrellisRecipe(ProjectedRecipe):
             return recipe if mean is None else recipe._measured(signals)
         books = steps.noise_books(projection.seed)
         recipe = cls(projection, metric, mean, steps.design(books))
-        coordinates = recipe.coordinates(signals.some(SIGNALS), kernels.n_threads(None))
+        coordinates = recipe.coordinates(signals.some(SIGNALS))
         for _ in range(SIGNAL_ROUNDS):
             books = steps.refined(books, coordinates, SIGNAL_WEIGHT)
         return replace(recipe, design=steps.measured(books, coordinates))._measured(signals)
@@ -256,7 +256,7 @@ class TrellisRecipe(ProjectedRecipe):
     def _measured(self, sample: Sample) -> Self:
         """Return the recipe with the mean cosine of signals and their reconstructions."""
         some = sample.some(MEASURED)
-        decoded = self.directions(self.encode(some, n_threads=kernels.n_threads(None)))
+        decoded = self.directions(self.encode(some))
         cosine = round(float(np.clip((some.values * decoded).sum(axis=1).mean(), 1e-3, 1)), 4)
         return replace(self, reconstruction_cosine=cosine)
 
@@ -322,40 +322,40 @@ class TrellisRecipe(ProjectedRecipe):
         if self.mean is None:
             return np.zeros(self.n_features)
         out = np.empty((1, self.n_features), np.float32)
-        self.projection.project_block(self.mean[np.newaxis], None, out, 1)
+        self.projection.project_block(self.mean[np.newaxis], None, out)
         return np.asarray(out[0], np.float64)
 
     # Coding
 
-    def project_block(self, block: Block, out: Float32, n_threads: int) -> None:
+    def project_block(self, block: Block, out: Float32) -> None:
         panels = self.projection.panels(None)
         if panels is None:
-            self.projection.project_block(unit_rows(block), None, out, n_threads)
+            self.projection.project_block(unit_rows(block), None, out)
         else:
             products, factors = [Product(panels, out=out)], inverse_norms(block)
-            kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)
+            kernels.active().multiply(block.values, products, factors=factors)
 
     @lazy
     def _panels(self) -> Panels | None:
         """Matrix of the coded axes, if signals are projected by matrix multiplication."""
         return self.projection.panels(self.design.coded)
 
-    def coordinates(self, block: Block, n_threads: int) -> Float32:
+    def coordinates(self, block: Block) -> Float32:
         """Return the coded coordinates of the unit signals of a block minus the mean, (n_signals, n_coded)."""
         if self._panels is not None:
             products, factors = [Product(self._panels, self.mean)], inverse_norms(block)
-            return kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)[0]
+            return kernels.active().multiply(block.values, products, factors=factors)[0]
         values = unit_rows(block)
         values = values if self.mean is None else values - self.mean
         projected = np.empty_like(values)
-        self.projection.project_block(values, None, projected, n_threads)
+        self.projection.project_block(values, None, projected)
         return np.ascontiguousarray(projected[:, self.design.coded])
 
-    def encode(self, block: Block, *, n_threads: int = 1, coder: Any = None) -> Bytes:
+    def encode(self, block: Block, *, coder: Any = None) -> Bytes:
         """Return the codes of a block; a ``coder`` with a method ``ring_encode`` replaces the kernels."""
         self.check_projection()
-        coordinates = self.coordinates(block, n_threads)
-        codes: Bytes = (coder or kernels.active()).ring_encode(self.ring, coordinates, n_threads=n_threads)
+        coordinates = self.coordinates(block)
+        codes: Bytes = (coder or kernels.active()).ring_encode(self.ring, coordinates)
         if self.metric == "inner_product":
             lengths, norms = self._lengths(codes), np.sqrt(block.square_norms)
             quotients = np.divide(norms, lengths, out=np.zeros(len(norms)), where=lengths > 0)
@@ -365,7 +365,7 @@ class TrellisRecipe(ProjectedRecipe):
     def _lengths(self, codes: Bytes) -> Float64:
         """Return the norms of mean plus reconstruction."""
         rows = np.ascontiguousarray(codes)
-        return kernels.active().ring_norms(self.ring, rows, n_threads=kernels.n_threads(None))
+        return kernels.active().ring_norms(self.ring, rows)
 
     def norms(self, codes: Bytes) -> Float32 | None:
         if self.metric == "correlation":
@@ -393,22 +393,21 @@ class TrellisRecipe(ProjectedRecipe):
         part: slice | None = None,
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
-        n_threads: int = 1,
     ) -> Comparison:
         check_real_valued(self, scoring, adaptive_bits)
-        projected, norms = self.project(queries, part=part, n_threads=n_threads)
-        rounded = self.rounded(projected, np.ones(len(norms)), n_threads)
+        projected, norms = self.project(queries, part=part)
+        rounded = self.rounded(projected, np.ones(len(norms)))
         return CodeComparison(self.scorer, rounded, self, norms, self.metric)
 
-    def rounded(self, projected: Float32, factors: Float64, n_threads: int) -> RoundedQueries:
+    def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
         design, n_features = self.design, self.n_features
         weights = (design.values / n_features).astype(np.float32)
         products = np.ascontiguousarray(projected[:, design.coded] * weights)
-        values, steps = kernels.active().round(products, self.scorer.limit, n_threads=n_threads)
+        values, steps = kernels.active().round(products, self.scorer.limit)
         constants = np.zeros(len(projected))
         if self.mean is not None:
             rows = np.ascontiguousarray(projected)
-            constants = kernels.active().inner_products(rows, self.projected_mean, n_threads=n_threads) / n_features
+            constants = kernels.active().inner_products(rows, self.projected_mean) / n_features
         return RoundedQueries(
             values, (steps * factors).astype(np.float32), np.asarray(constants * factors).astype(np.float32)
         )
@@ -423,7 +422,7 @@ class TrellisRecipe(ProjectedRecipe):
         """
         if self.is_learned:
             return None
-        from .null_distributions import SampleNull  # SciPy takes long to import
+        from ..significance.null_distributions import SampleNull  # SciPy takes long to import
 
         return SampleNull(self.n_features)
 
@@ -435,8 +434,8 @@ class TrellisRecipe(ProjectedRecipe):
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
         if self.is_learned:  # reconstructions of impostors are correlated
             return None
-        from ..theory.log_tails import probabilities
-        from .null_distributions import SampleNull  # SciPy takes long to import
+        from ..significance import probabilities
+        from ..significance.null_distributions import SampleNull  # SciPy takes long to import
 
         signals = self.directions(codes).astype(np.float64)
         return probabilities(SampleNull(self.n_features).log10_p_values(signals @ signals.T))
@@ -479,9 +478,9 @@ class TrellisRecipe(ProjectedRecipe):
         """Return sizes up to four bits per feature."""
         return size_steps(3, n_features // 2) or [3]
 
-    def encode_weights(self, block: Block, *, n_threads: int) -> tuple[Bytes, Float64]:
+    def encode_weights(self, block: Block) -> tuple[Bytes, Float64]:
         self.check_projection()
-        codes = kernels.active().ring_encode(self.ring, self.coordinates(block, n_threads), n_threads=n_threads)
+        codes = kernels.active().ring_encode(self.ring, self.coordinates(block))
         return codes[:, : self.n_bytes], unbiased_scales(block, self.weight_vectors(codes))
 
     def weight_vectors(self, codes: Bytes) -> Float32:
@@ -758,7 +757,7 @@ def white_book(n_dims: int) -> tuple[Float64, float, float]:
 
 def encode_windows(design: RingDesign, coordinates: Float32) -> Bytes:
     """Return the windows that each step reads from the codes of coordinates, (n_signals, n_steps)."""
-    codes = kernels.active().ring_encode(design.ring(), coordinates, n_threads=kernels.n_threads(None))[:, :-2]
+    codes = kernels.active().ring_encode(design.ring(), coordinates)[:, :-2]
     nibbles = np.stack([codes >> 4, codes & 15], axis=2).reshape(len(codes), -1)
     return np.asarray(np.roll(nibbles, 1, axis=1) << 4 | nibbles, np.uint8)
 

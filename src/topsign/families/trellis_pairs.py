@@ -48,7 +48,7 @@ class TrellisPairing(Pairing):
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_features
 
-    def prepare(self, codes: Bytes, *, n_threads: int) -> ExactCosines:
+    def prepare(self, codes: Bytes) -> ExactCosines:
         return ExactCosines(self, self.reconstruct(codes))
 
     def reconstruct(self, codes: Bytes) -> Reconstructions:
@@ -68,7 +68,7 @@ class ExactCosines:
     def __len__(self) -> int:
         return len(self.mine.rows)
 
-    def rank(self, ranges: Sequence[CodeRange], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
         return rank_blocks(self._nearest(ranges, k), len(self), k)
 
     def _nearest(self, ranges: Sequence[CodeRange], k: int) -> Iterator[tuple[Int64, Int64, Float64]]:
@@ -79,7 +79,7 @@ class ExactCosines:
             values[query, column] = self.mine.cosines(theirs, query, column)
             yield ids, rows, values
 
-    def within(self, ranges: Sequence[CodeRange], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+    def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         least = float(bounds.min(initial=np.inf))
         queries, rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
         for _, some_rows, theirs in self._blocks(ranges):

@@ -41,12 +41,12 @@ class WeightCoding:
         """Bytes of one weight vector: its code and its scale."""
         return int(self.recipe.code_bytes) + FACTOR_BYTES
 
-    def encode(self, weights: Array, *, n_threads: int) -> Bytes:
+    def encode(self, weights: Array) -> Bytes:
         """Return one row per weight vector, read block by block; the products of a zero vector are zero."""
-        blocks = float_blocks(weights, self.recipe.block_signals, n_threads=n_threads, name="weights")
+        blocks = float_blocks(weights, self.recipe.block_signals, name="weights")
         rows = [np.empty((0, self.nbytes), np.uint8)]
         for block in blocks:
-            codes, scales = self.recipe.encode_weights(block, n_threads=n_threads)
+            codes, scales = self.recipe.encode_weights(block)
             rows.append(np.hstack([codes, pack_log_factors(scales)]))
         return np.concatenate(rows)
 
@@ -63,12 +63,11 @@ class WeightCoding:
         *,
         part: slice | None = None,
         scoring: str = "asymmetric",
-        n_threads: int = 1,
         name: str = "inputs",
     ) -> Logits:
         """Return the products of these inputs, or a part of them, with any rows of this recipe."""
         check_real_valued(self.recipe, scoring, None)
-        blocks = float_blocks(inputs, self.recipe.block_signals, part=part, n_threads=n_threads, name=name)
+        blocks = float_blocks(inputs, self.recipe.block_signals, part=part, name=name)
         empty = np.empty((0, self.recipe.n_features), np.float32)
         return Logits(self, np.concatenate([empty, *(block.values for block in blocks)]))
 
@@ -78,7 +77,7 @@ class WeightCoding:
         Approximation: errors are isotropic and orthogonal to the weights.
         """
         sample = np.asarray(weights[:: max(1, len(weights) // SAMPLE)], np.float32)
-        found = self.decode(self.encode(sample, n_threads=1))
+        found = self.decode(self.encode(sample))
         norms = np.linalg.norm(sample, axis=1) * np.linalg.norm(found, axis=1)
         cosines = (sample * found).sum(axis=1)[norms > 0] / norms[norms > 0]
         return isotropic_error(float(cosines.mean()) if cosines.size else 1.0, self.recipe.n_features)
@@ -106,11 +105,11 @@ class Logits:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def values(self, weights: CodeBlocks, *, n_threads: int) -> Float32:
+    def values(self, weights: CodeBlocks) -> Float32:
         """Return the products of all inputs with all weight vectors, (n_inputs, n_vectors)."""
         return np.hstack([np.empty((len(self), 0), np.float32), *(values for _, _, values in self._blocks(weights))])
 
-    def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+    def rank(self, weights: CodeBlocks, k: int) -> tuple[Int64, Array]:
         """Return positions and values, (n_inputs, k), of the k highest products; ties by ascending position."""
         return rank_blocks(self._blocks(weights), len(self), k)
 
@@ -137,12 +136,11 @@ class CodedWeights(WeightCoding):
         *,
         part: slice | None = None,
         scoring: str = "asymmetric",
-        n_threads: int = 1,
         name: str = "inputs",
     ) -> Logits:
         check_real_valued(self.recipe, scoring, None)
         factor = "log" if scoring == "asymmetric" else None
-        rounded = self.recipe.round_inputs(inputs, scoring, part=part, n_threads=n_threads, name=name)
+        rounded = self.recipe.round_inputs(inputs, scoring, part=part, name=name)
         return CodedLogits(self, rounded, self.recipe.scoring_of(factor, code_bytes=self.nbytes))
 
     def error(self, weights: Array | None = None) -> float:
@@ -159,11 +157,11 @@ class CodedLogits(Logits):
     inputs: RoundedQueries  # type: ignore[assignment]
     scorer: Scoring
 
-    def values(self, weights: CodeBlocks, *, n_threads: int) -> Float32:
-        return kernels.active().scores(self.scorer, weights, self.inputs, n_threads=n_threads)
+    def values(self, weights: CodeBlocks) -> Float32:
+        return kernels.active().scores(self.scorer, weights, self.inputs)
 
-    def rank(self, weights: CodeBlocks, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
-        return kernels.active().rank(self.scorer, [CodeRange(weights)], self.inputs, k, n_threads=n_threads)
+    def rank(self, weights: CodeBlocks, k: int) -> tuple[Int64, Float32]:
+        return kernels.active().rank(self.scorer, [CodeRange(weights)], self.inputs, k)
 
 
 def isotropic_error(cosine: float, n_features: int) -> float:

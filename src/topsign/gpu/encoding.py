@@ -75,13 +75,13 @@ class GpuEncoder:
         self._n_bits = constants.get("N_BITS", 0)  # of adaptive codes
         self._shared = 4 * self._n_bits + -(-constants["DATA_BYTES"] // 4) * 4 if self._n_bits else 0
 
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
+    def encode(self, block: Block) -> Bytes:
         """Return the codes of signals in host memory: see :meth:`topsign.families.Recipe.encode`."""
         signals, norms = self.device.put(block.values), np.sqrt(block.square_norms)
         with self.device.stream_of(signals):
             codes, totals = (self.device.get(array) for array in self._pack(signals))
         if (totals <= MIN_TOTAL * norms).any():
-            return self.recipe.encode(block, n_threads=n_threads)  # which raises, except for zero signals
+            return self.recipe.encode(block)  # which raises, except for zero signals
         if self.recipe.factor is not None:
             codes[:, self.recipe.n_bytes :] = pack_log_factors(norms)
         return codes
@@ -130,8 +130,8 @@ class RingEncoder:
         self._tables = tuple(map(device.put, encoder_tables(ring)))
         self._squares = device.put(np.ascontiguousarray(ring.squares))
 
-    def ring_encode(self, ring: Ring, coordinates: Float32, *, n_threads: int = 1) -> Bytes:
-        """Return codes and their factors; ``n_threads`` is not used."""
+    def ring_encode(self, ring: Ring, coordinates: Float32) -> Bytes:
+        """Return codes and their factors."""
         assert ring is self.ring
         codes = np.empty((len(coordinates), self.ring.n_steps // 2 + 2), np.uint8)
         device = self.device
@@ -194,8 +194,8 @@ class TrellisCoder:
     def __init__(self, recipe: TrellisRecipe, *, device: Device) -> None:
         self._recipe, self._encoder = recipe, RingEncoder(device, recipe.ring)
 
-    def encode(self, block: Block, *, n_threads: int = 1) -> Bytes:
-        return self._recipe.encode(block, n_threads=n_threads, coder=self._encoder)
+    def encode(self, block: Block) -> Bytes:
+        return self._recipe.encode(block, coder=self._encoder)
 
 
 CODERS: dict[type[Recipe], Callable[..., Coder]] = {
@@ -260,10 +260,10 @@ class SignalEncoder:
         """Name of the device."""
         return self._device.name
 
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
+    def encode(self, signals: npt.ArrayLike) -> Codes:
         """Return one code per signal, with the bytes of the CPU encoder; signals may be CUDA tensors."""
         values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
-        made = encode(self.recipe, values, n_threads=n_threads, coder=self._coder)
+        made = encode(self.recipe, values, coder=self._coder)
         return self.recipe.codes_type.unchecked(made, self.recipe)
 
     def __repr__(self) -> str:

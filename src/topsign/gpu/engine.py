@@ -64,13 +64,13 @@ class GpuEngine(KernelEngine):
         self.chunks = ResidentChunks(device, memory)
         self._formats: dict[Scoring, CodeFormat] = {}
 
-    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
+    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, or all if fewer are alive."""
         wanted, n_queries = min(k, len(snapshot)), len(comparison)
         if not wanted or not n_queries:
             return Hits.none()
         if not executes(comparison):
-            return super().rank(comparison, snapshot, k, n_threads=n_threads)
+            return super().rank(comparison, snapshot, k)
         if wanted > MAX_K:  # more than a thread block sorts: rank all values on the host
             every = np.full(n_queries, -np.inf, np.float32)
             hits = Hits.merge(self._within(comparison, snapshot, every), k=wanted)
@@ -78,10 +78,10 @@ class GpuEngine(KernelEngine):
             hits = Hits.merge(self._rank(comparison, snapshot, wanted), k=wanted)
         return completed(snapshot, hits, n_queries, wanted)
 
-    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
+    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
         """Return every entry that reaches the bound of its query."""
         if not executes(comparison):
-            return super().within(comparison, snapshot, bounds, n_threads=n_threads)
+            return super().within(comparison, snapshot, bounds)
         return Hits.merge(self._within(comparison, snapshot, bounds.astype(np.float32)))
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:

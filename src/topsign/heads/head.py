@@ -10,7 +10,6 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .. import kernels
 from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import as_signals, check_choice, check_count
 from .._files import Record
@@ -70,7 +69,7 @@ class Head:
     ) -> Self:
         """Return the head of weight vectors, one per class or only one for two classes, read block by block."""
         check_real_valued(recipe, scoring, None)
-        codes = recipe.weight_coding().encode(weights, n_threads=kernels.n_threads(None))
+        codes = recipe.weight_coding().encode(weights)
         if scoring == "hamming":
             _check_directions(weights, classes)
             link = None

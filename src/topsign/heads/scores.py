@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..families import Logits, Recipe
 from ..kernels import CodeBlocks
@@ -55,15 +54,15 @@ class Scores:
 
     def prepare(self, inputs: Array, name: str) -> Iterator[tuple[slice, Logits]]:
         """Yield blocks of inputs, prepared; the scores of a block fit in memory."""
-        coding, threads = self.recipe.weight_coding(), kernels.n_threads(None)
+        coding = self.recipe.weight_coding()
         n_rows = min(self.recipe.block_signals, max(1, BLOCK_VALUES // max(1, len(self))))
         for start in range(0, len(inputs), n_rows):
             rows = slice(start, min(start + n_rows, len(inputs)))
-            yield rows, coding.logits(inputs, part=rows, scoring=self.scoring, n_threads=threads, name=name)
+            yield rows, coding.logits(inputs, part=rows, scoring=self.scoring, name=name)
 
     def values(self, inputs: Logits, out: Array) -> None:
         """Write the scores of all classes to ``out``, (n_inputs, n_classes); biases are added in float64."""
-        values = inputs.values(self.codes, n_threads=kernels.n_threads(None))
+        values = inputs.values(self.codes)
         if self.biases is None:
             out[:] = values
         else:
@@ -72,10 +71,10 @@ class Scores:
     def best(self, inputs: Logits, k: int) -> tuple[Int64, Array]:
         """Return the k best classes of each input and their scores; ties by ascending class."""
         if self.biases is None:
-            return inputs.rank(self.codes, k, n_threads=kernels.n_threads(None))
+            return inputs.rank(self.codes, k)
         n_ranked = RANKED * k
         while n_ranked < len(self) // 4:
-            ranked, scores = inputs.rank(self.codes, n_ranked, n_threads=kernels.n_threads(None))
+            ranked, scores = inputs.rank(self.codes, n_ranked)
             classes = np.sort(ranked, axis=1)
             values = np.take_along_axis(scores, np.argsort(ranked, axis=1), axis=1) + self.biases[classes]
             columns, best = highest(values, k)

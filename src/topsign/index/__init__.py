@@ -5,10 +5,8 @@ from __future__ import annotations
 from .base import BaseIndex
 from .constructors import CONSTRUCTORS, AdaptiveIndex, GroupedIndex, SignIndex, TrellisIndex
 from .entries import Entries, Entry
-from .index import Index
-from .opening import index_for, open_index
-from .results import Matches, Neighbors, Pairs
-from .tables import Match
+from .index import Index, index_for, open_index
+from .results import Match, Matches, Neighbors, Pairs
 
 __all__ = [
     "CONSTRUCTORS",

@@ -1,26 +1,75 @@
-"""Signals, ids and metadata of one ``add`` or ``upsert``, validated before anything is written."""
+"""Additions, validated before anything is written, and the deferred creation of an index by the first of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import kernels
 from .._arrays import Array, Bytes, Int64
-from .._checks import as_signals, check_metadata, check_part, check_source, names_of_columns
+from .._checks import (
+    as_signals,
+    check_choice,
+    check_count,
+    check_feature_names,
+    check_metadata,
+    check_part,
+    check_source,
+    names_of_columns,
+)
 from .._extensions import load_extension
 from .._files import Record
+from .._random import make_seed
 from ..encoding import Coder, check_signals, encode
-from ..families import Recipe
+from ..errors import StorageError
+from ..families import METRICS, Recipe
 from ..projections.blocks import float_blocks
 from ..search import SampleDraw, first_excluded
-from ..store import Change, Note, make_segments, pack_originals, segments
-from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
-from .sources import keep_feature_names
+from ..store import (
+    ORIGINAL_TYPES,
+    Change,
+    MemoryStore,
+    Note,
+    Path,
+    Store,
+    check_place,
+    exists,
+    make_segments,
+    open_store,
+    pack_originals,
+    resolve,
+    segments,
+    store_for_recipe,
+)
+from .entries import Ids, as_texts, check_added_kind, check_new_ids, ids_for
+
+OWN = "topsign:"
+"""Prefix of the names of records that are not sources of signals."""
+
+FEATURES = "topsign:features"
+"""Name under which a store keeps the names of the features among its sources."""
+
+
+def kept_feature_names(sources: Mapping[str, Record], n_features: int, path: str | None) -> tuple[str, ...] | None:
+    """Return the names of the features that a store keeps, None if it keeps none; StorageError unless they are such."""
+    if FEATURES not in sources:
+        return None
+    names = sources[FEATURES].get("names")
+    if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
+        raise StorageError(path or "memory", FEATURES, f"damaged: {n_features} names of features expected")
+    return tuple(names)
+
+
+def keep_feature_names(change: Change, names: Sequence[str] | None) -> None:
+    """Keep the names of the columns of the first table; others that came meanwhile must agree with them."""
+    if names is not None:
+        kept = change.sources.setdefault(FEATURES, {"names": list(names)})
+        check_feature_names(names, kept["names"], "signals")
+
 
 BLOCK_BYTES = 2**24  # bytes of signals per block
 
@@ -40,7 +89,6 @@ class Addition:
     replacing: bool
     source: tuple[str, Record] | None
     feature_names: tuple[str, ...] | None
-    n_threads: int
     coder: CoderOf | None
     drawn: SampleDraw | None = None  # signals for the calibration sample
 
@@ -53,7 +101,6 @@ class Addition:
         feature_names: tuple[str, ...] | None,
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
-        n_threads: int | None,
         coder: CoderOf | None,
         replacing: bool,
         rows: slice | None = None,
@@ -65,8 +112,8 @@ class Addition:
         count = part.stop - part.start
         texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
         check_source(source)
-        names, threads = names_of_columns(signals), kernels.n_threads(n_threads)
-        return cls(values, part, given, texts, replacing, source, names, threads, coder)
+        names = names_of_columns(signals)
+        return cls(values, part, given, texts, replacing, source, names, coder)
 
     def __len__(self) -> int:
         return int(self.part.stop - self.part.start)
@@ -75,7 +122,7 @@ class Addition:
         """Encode rows and draw the calibration sample in the same pass."""
         coder: Coder | None = None if self.coder is None else self.coder(recipe)
         observe = None if self.drawn is None else self.drawn.observe
-        return encode(recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=observe)
+        return encode(recipe, self.signals, part=part, coder=coder, observe=observe)
 
     def encode_first(self, recipe: Recipe) -> Bytes:
         """Encode all rows before the store exists, with the ids of a new index."""
@@ -85,7 +132,7 @@ class Addition:
 
     def check_signals(self, recipe: Recipe) -> None:
         """Raise the errors of :meth:`encode` without encoding."""
-        check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
+        check_signals(recipe, self.signals, part=self.part)
 
     def write(
         self,
@@ -122,7 +169,7 @@ class Addition:
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
             extras = assigned(codes)
             if originals is not None:
-                extras |= keep_originals(self.signals, here, originals, n_threads=self.n_threads)
+                extras |= keep_originals(self.signals, here, originals)
             change.add(make_segments(new[part].copy(), codes, noted, given, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:
@@ -155,11 +202,157 @@ def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | No
     return made
 
 
-def keep_originals(signals: Array, part: slice, kind: str, *, n_threads: int) -> dict[str, Array]:
+def keep_originals(signals: Array, part: slice, kind: str) -> dict[str, Array]:
     """Return some of the signals as an index keeps them."""
     n_rows = max(1, BLOCK_BYTES // (4 * signals.shape[1]))
-    blocks = [
-        pack_originals(block.raw, kind) for block in float_blocks(signals, n_rows, part=part, n_threads=n_threads)
-    ]
+    blocks = [pack_originals(block.raw, kind) for block in float_blocks(signals, n_rows, part=part)]
     empty = pack_originals(np.empty((0, signals.shape[1]), np.float32), kind)
     return {name: np.concatenate([empty[name], *(block[name] for block in blocks)]) for name in empty}
+
+
+HELD_BYTES = 2**25  # bytes of codes of a first addition kept in memory, so that it is read only once
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredIndex:
+    """Parameters of a constructor. The folder is created only after everything has been validated.
+
+    If another process creates an index at the same path in the meantime, that index is used, because a folder has one
+    recipe.
+    """
+
+    recipe_type: type[Recipe]
+    parameters: dict[str, Any] = field(repr=False)
+    path: str | None
+    timeout: float | None
+    originals: str | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        recipe_type: type[Recipe],
+        parameters: dict[str, Any],
+        *,
+        path: Path | None,
+        timeout: float | None,
+        originals: str | None = None,
+    ) -> DeferredIndex:
+        """Validate the parameters and return the state of a new index."""
+        check_count(parameters["n_features"], "n_features", minimum=2)
+        if originals is not None:
+            check_choice(originals, "originals", ORIGINAL_TYPES)
+        check_place(path, timeout)
+        if parameters.get("random_state") is not None:
+            parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
+        return cls(recipe_type, parameters, None if path is None else resolve(path), timeout, originals)
+
+    @property
+    def recipe(self) -> NoReturn:
+        """Raise NotFittedError because there is no recipe yet."""
+        from sklearn.exceptions import NotFittedError  # takes long to import
+
+        raise NotFittedError(
+            "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
+        )
+
+    calibration = feature_names = None  # there are none before the first signals
+
+    @property
+    def store(self) -> Store:
+        """A store without entries."""
+        return MemoryStore()
+
+    @property
+    def family(self) -> str:
+        """Family of the codes."""
+        return self.recipe_type.family
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return int(self.parameters["n_features"])
+
+    @property
+    def metric(self) -> str:
+        """Quantity that scores will estimate."""
+        return check_choice(self.parameters.get("metric", self.recipe_type.metric), "metric", METRICS)
+
+    def open(self) -> tuple[Recipe, Store] | None:
+        """Open the store at the path, or create one if nothing has to be learned; otherwise return None."""
+        if self.exists():
+            return self.joined()
+        if self.recipe_type.needs_sample(**self.parameters):
+            return None
+        recipe = self.recipe_type.learn(np.empty((0, self.n_features), np.float32), **self.parameters)
+        store = self.create(recipe)
+        return self.joined() if store is None else (recipe, store)
+
+    def exists(self) -> bool:
+        """Return whether the path exists."""
+        return self.path is not None and exists(self.path)
+
+    def learn(self, signals: Array, part: slice) -> Recipe:
+        """Learn the recipe from rows."""
+        return self.recipe_type.learn(signals, part=part, **self.parameters)
+
+    def fit(self, sample: Array, feature_names: tuple[str, ...] | None) -> tuple[Recipe, Store]:
+        """Learn from a sample and create the store; raise ValueError if another process has created it."""
+        recipe = None if self.exists() else self.learn(sample, slice(0, len(sample)))
+        store = None if recipe is None else self.create(recipe)
+        if recipe is None or store is None:
+            raise ValueError(
+                f"{self.path} was made meanwhile, and has its recipe already; add signals to it without fit, or choose "
+                "another path"
+            )
+        if feature_names is not None:
+            store.apply(lambda change: keep_feature_names(change, feature_names))
+        return recipe, store
+
+    def can_wait(self, addition: Addition) -> bool:
+        """Return whether an addition has no signals, so that it changes nothing."""
+        if not len(addition) and addition.source is not None:
+            raise ValueError("a source without signals cannot be kept before the first signals; add some first")
+        return not len(addition)
+
+    def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Bytes | None]:
+        """Learn from the first addition, and create the store after validating all of it.
+
+        The third value holds the codes if they were computed; it is None if another process created the index, or if
+        the codes exceed the memory limit.
+        """
+        if self.exists():
+            return *self.joined(), None
+        recipe, made = self.learn(addition.signals, addition.part), None
+        if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
+            made = addition.encode_first(recipe)
+        else:
+            addition.check_signals(recipe)
+        store = self.create(recipe)
+        return (*self.joined(), None) if store is None else (recipe, store, made)
+
+    def create(self, recipe: Recipe) -> Store | None:
+        """Create a store for codes of this recipe; return None if another process created one with another recipe."""
+        store = store_for_recipe(recipe, path=self.path, timeout=self.timeout, originals=self.originals)
+        if store.recipe is None or store.recipe == recipe:
+            return store
+        store.close()
+        return None
+
+    def joined(self) -> tuple[Recipe, Store]:
+        """Open the store at the path; raise ValueError unless it has these parameters."""
+        assert self.path is not None
+        if not self.exists():
+            raise StorageError(self.path, "index", "was there a moment ago, and is gone; add again")
+        store = open_store(self.path, readonly=False, timeout=self.timeout)
+        assert store.recipe is not None
+        try:
+            problem = self.recipe_type.agree(store.recipe, **self.parameters)
+            if problem is None and self.originals not in (None, store.originals):
+                problem = f"originals={store.originals!r}, got originals={self.originals!r}"
+        except BaseException:
+            store.close()
+            raise
+        if problem is not None:
+            store.close()
+            raise ValueError(f"{store.path} was written with {problem}; topsign.open_index takes what it has")
+        return store.recipe, store

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,22 +13,138 @@ import numpy.typing as npt
 
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
+from .._files import Record
+from .._lazy import lazy
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
-from ..search import SMALL_QUERY_BYTES, Calibration, Engine, PairLimit, Progress, RangeLimit, Scan, Source
+from ..search import (
+    SMALL_QUERY_BYTES,
+    Engine,
+    ExactSignals,
+    Originals,
+    PairLimit,
+    Progress,
+    QueryBlock,
+    RangeLimit,
+    RegionSearch,
+    Source,
+    VisitReport,
+    find_groups,
+    find_pairs,
+    own_signals,
+    rank_exactly,
+)
+from ..significance import Calibration
 from ..store import Store
-from .deferred import DeferredIndex
-from .entries import Entries, Entry
-from .entry_set import EntrySet
+from .addition import DeferredIndex, kept_feature_names
+from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
-from .ids import Ids, rows_of
-from .learned import LearnedIndex
-from .nearest import find_nearest, originals_for
-from .null_check import NullCheck, check_codes, check_pairs
-from .pairing import find_groups, find_pairs
-from .regional import check_visits
+from .regions import IndexRegions, check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
-from .significance import KEY, choose_impostors
+from .significance import KEY, NullCheck, Significance, check_codes, check_pairs, choose_impostors
+from .significance import KEY as CALIBRATION
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedIndex:
+    """A recipe and a store: what :class:`topsign.index.addition.DeferredIndex` becomes."""
+
+    recipe: Recipe
+    store: Store
+    _parsed: dict[str, tuple[Record, Any]] = field(default_factory=dict, repr=False)  # records that were read
+
+    @lazy
+    def significance(self) -> Significance:
+        """P-values of the recipe, and the checks that searches make of them."""
+        return Significance(self.recipe)
+
+    @lazy
+    def regions(self) -> IndexRegions:
+        """Regions of the index, and the recall that searches of them reach."""
+        return IndexRegions(self.recipe, self.store)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, or None."""
+        return kept_feature_names(self.store.sources, self.recipe.n_features, self.store.path)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Null distribution learned by ``calibrate``, or None."""
+        found: Calibration | None = self._record(CALIBRATION, Calibration.from_json)
+        return found
+
+    def own_signals(self) -> tuple[Array, Int64] | None:
+        """Return the stored sample of signals and their internal ids, or None."""
+        return own_signals(self.store.tables, self.store.snapshot, self.recipe.n_features)
+
+    def keep_record(self, name: str, record: Record) -> None:
+        """Store a record with the index."""
+        self.store.apply(lambda change: change.keep_source(name, record))
+
+    def _record(self, name: str, parse: Callable[[Record, str], Any]) -> Any:
+        """Return what a stored record says, parsed once; None if there is none."""
+        record = self.store.sources.get(name)
+        if record is None:
+            return None
+        known = self._parsed.get(name)
+        if known is None or known[0] is not record:
+            self._parsed[name] = known = record, parse(record, self.store.path or "memory")
+        return known[1]
+
+
+MAX_PLACES = 2**26
+"""Places of results, most of which may be empty because k exceeds the number of entries."""
+
+
+def find_nearest(
+    scans: Iterator[tuple[slice, QueryBlock]],
+    entries: EntrySet,
+    queries: Array,
+    k: int,
+    *,
+    originals: ExactSignals | None,
+    rescore_factor: int,
+    region_search: RegionSearch | None,
+) -> Neighbors:
+    """Return the k nearest entries of each query, by internal ids."""
+    if k > len(entries) and k * len(queries) > MAX_PLACES:
+        raise ValueError(
+            f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} entries "
+            "are considered, so that most places would be empty; give a k of at most that number"
+        )
+    blocks, visited = [], []
+    for block, scan in scans:
+        if region_search is not None:
+            hits, visit_report = region_search.find(scan, queries[block])
+            visited.append(visit_report)
+        elif originals is None:
+            hits = entries.nearest(scan, k)
+        else:
+            hits = rank_exactly(scan, entries.nearest(scan, k * rescore_factor), originals, queries[block], k)
+        blocks.append(FoundBlock(block, hits, scan.light()))
+    found = Neighbors.of_blocks(blocks, entries, len(queries), k)
+    return found if region_search is None else found._with_report(VisitReport.joined(visited), region_search.recall_of)
+
+
+def originals_for(
+    rescore: Source | bool | None, entries: EntrySet, recipe: Recipe, *, kept: str | None
+) -> ExactSignals | None:
+    """Return the signals to rescore with: by the ids that the user gave, those that the index keeps, or none."""
+    if rescore is None or rescore is False:
+        return None
+    if rescore is True:
+        if kept is None:
+            raise ValueError(
+                "rescore=True needs signals that the index keeps; make it with originals=, or give the signals"
+            )
+        return entries.originals()
+    if entries.has_text_ids:
+        if not callable(rescore):
+            raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
+        fetch: Any = rescore
+        rescore = lambda ids: fetch(entries.user_ids(ids))  # noqa: E731
+    return Originals(rescore, n_features=recipe.n_features, mean=recipe.center)
 
 
 class BaseIndex(ABC):
@@ -42,7 +159,7 @@ class BaseIndex(ABC):
         """Return a snapshot of all entries."""
 
     @abstractmethod
-    def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
+    def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
         """Yield blocks of prepared queries, each with its scan."""
 
     # Parts
@@ -147,7 +264,6 @@ class BaseIndex(ABC):
         recall: float | None = None,
         probes: int | None = None,
         with_metadata: bool = False,
-        n_threads: int | None = None,
     ) -> Neighbors:
         """Return the k nearest entries of each query in the current snapshot.
 
@@ -187,28 +303,28 @@ class BaseIndex(ABC):
 
         Notes
         -----
-        P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
-        which they follow within 2e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
-        searched many. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it.
+        P-values are those of one comparison with an independent impostor; from 1,000 features on, they are within 2e-5
+        of :func:`topsign.significance.match_pvalue`. :func:`topsign.significance.correct_pvalues` corrects them for
+        many comparisons. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it.
         Raises ValueError, naming the row, for a zero query, which has no direction.
         """
         k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
         queries = self._checked(queries, "queries")
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
-        entries = whole.considered(among, where)
+        entries = whole.filtered(among, where)
         originals = originals_for(rescore, whole, self.recipe, kept=self.originals)
         if adaptive_bits is None:
             self._learned().significance.observe(whole, queries, scoring, self.calibration)
-        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits, "n_threads": n_threads}
-        regional = None
+        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
+        region_search = None
         if recall is not None or probes is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
-            regional = self._learned().regional.search(whole, entries, k=k, recall=recall, probes=probes)
-        scans = self._scans(queries, nulls=self._nulls(), **options)
+            region_search = self._learned().regions.search(whole, entries, k=k, recall=recall, probes=probes)
+        scans = self._query_blocks(queries, nulls=self._nulls(), **options)
         return find_nearest(
-            scans, entries, queries, k, originals=originals, rescore_factor=factor, regional=regional
+            scans, entries, queries, k, originals=originals, rescore_factor=factor, region_search=region_search
         ).finished(whole, with_metadata=with_metadata)
 
     def within(
@@ -224,7 +340,6 @@ class BaseIndex(ABC):
         where: Where | None = None,
         with_metadata: bool = False,
         force: bool = False,
-        n_threads: int | None = None,
     ) -> Matches:
         """Return all matches of each query in the current snapshot.
 
@@ -246,15 +361,15 @@ class BaseIndex(ABC):
         limit = RangeLimit.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = self._checked(queries, "queries")
         whole = self._entries()
-        entries = whole.considered(among, where)
+        entries = whole.filtered(among, where)
         limit = limit.for_entries(len(entries))
         if limit.is_level and adaptive_bits is None:
             calibration, force = self.calibration, check_flag(force, "force")
             self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
             if calibration is not None:
                 self._learned().significance.observe(whole, queries, scoring, calibration)
-        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits, "n_threads": n_threads}
-        scans = self._scans(queries, nulls=self._nulls(), **options)
+        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
+        scans = self._query_blocks(queries, nulls=self._nulls(), **options)
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
         return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
 
@@ -265,7 +380,6 @@ class BaseIndex(ABC):
         threshold: float | None = None,
         k: int | None = None,
         max_pairs: int | None = None,
-        n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Pairs:
         """Return pairs of similar entries (near-duplicates), found by their codes, each pair once.
@@ -288,7 +402,9 @@ class BaseIndex(ABC):
         """
         whole = self._entries()
         limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
-        return find_pairs(whole, limit, max_pairs=max_pairs, n_threads=n_threads, progress=progress)
+        found = find_pairs(whole, limit, max_pairs=max_pairs, progress=progress)
+        first, second = (whole.user_ids(ids) for ids in found[:2])
+        return Pairs(first, second, limit.pairing.scores(found[2]), limit.pairing.log10_p_values(found[2]))
 
     def groups(
         self,
@@ -296,7 +412,6 @@ class BaseIndex(ABC):
         false_alarm: float | None = None,
         threshold: float | None = None,
         k: int | None = None,
-        n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> list[list[Any]]:
         """Return the connected components of :meth:`pairs` as lists of ids, the largest first.
@@ -305,7 +420,7 @@ class BaseIndex(ABC):
         """
         whole = self._entries()
         limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
-        return find_groups(whole, limit, n_threads=n_threads, progress=progress)
+        return find_groups(whole, limit, progress=progress)
 
     # Significance
 
@@ -316,7 +431,6 @@ class BaseIndex(ABC):
         ids: npt.ArrayLike | None = None,
         false_alarm: float = 0.01,
         random_state: RandomState = 0,
-        n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
         """Learn the null distribution of scores for p-values, E-values and ``within(false_alarm=)``.
@@ -354,7 +468,7 @@ class BaseIndex(ABC):
         own = None if ids is None else self._internal_ids(ids)
         state = self._learned()
         signals = choose_impostors(given, own, state.own_signals())
-        options: Any = {"random_state": random_state, "n_threads": n_threads, "progress": progress}
+        options: Any = {"random_state": random_state, "progress": progress}
         learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
         state.keep_record(KEY, learned.to_json())
         return learned
@@ -399,5 +513,5 @@ class BaseIndex(ABC):
         """Return signals as rows, of the features of this index."""
         return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
 
-    def _nulls(self) -> dict[str, Null] | None:
-        return None if self.calibration is None else self.calibration.for_scans()
+    def _nulls(self) -> Mapping[str, Null] | None:
+        return None if self.calibration is None else self.calibration.nulls

@@ -9,27 +9,32 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .. import kernels
 from .._arrays import Array, Float32
-from .._checks import as_signals, check_count, names_of_columns
+from .._checks import as_signals, check_count, check_flag, check_metadata, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
 from ..errors import StorageError
 from ..families import Recipe
 from ..projections import Projected
-from ..search import ENGINE, Engine, Progress, Scan, make_scans, pruned
+from ..search import ENGINE, Engine, Progress, QueryBlock, pruned, query_blocks
 from ..signals import from_table
-from ..store import Note, Path, Store, save_store
-from . import changes
-from .addition import Addition, coder_for
-from .base import BaseIndex
-from .deferred import DeferredIndex
-from .entry_set import EntrySet, LocalEntries
-from .ids import Ids, rows_of
-from .learned import LearnedIndex
-from .pickling import restored, state_of
-from .recall_report import RecallCheck, RegionSummary
-from .sources import OWN
+from ..store import (
+    Change,
+    MemoryStore,
+    Note,
+    Path,
+    Store,
+    exists,
+    make_segments,
+    merge_segments,
+    open_store,
+    save_store,
+    store_for_recipe,
+)
+from .addition import OWN, Addition, DeferredIndex, coder_for
+from .base import BaseIndex, LearnedIndex
+from .entries import EntrySet, Ids, LocalEntries, rows_of
+from .regions import RecallCheck, RegionSummary
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
@@ -58,8 +63,8 @@ class Index(BaseIndex):
     def _entries(self) -> EntrySet:
         return LocalEntries(self.recipe, self.store.snapshot)
 
-    def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
-        return make_scans(self.recipe, queries, engine=self.engine, **options)
+    def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
+        return query_blocks(self.recipe, queries, engine=self.engine, **options)
 
     # Parts
 
@@ -137,7 +142,6 @@ class Index(BaseIndex):
         *,
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
         device: str | None = None,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
@@ -170,7 +174,7 @@ class Index(BaseIndex):
         Raises ValueError or TypeError for wrong arguments, and StorageError if a durable index is damaged or cannot be
         written. In each case nothing is added.
         """
-        given = {"ids": ids, "metadata": metadata, "n_threads": n_threads, "rows": rows, "source": source}
+        given = {"ids": ids, "metadata": metadata, "rows": rows, "source": source}
         return self._write(signals, device=device, replacing=False, **given)
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
@@ -188,7 +192,7 @@ class Index(BaseIndex):
         state = self._learned()
         return state.store.apply(
             lambda change: addition.write(
-                change, state.recipe, made, originals=state.store.originals, assigned=state.regional.assigned(change)
+                change, state.recipe, made, originals=state.store.originals, assigned=state.regions.assigned(change)
             )
         )
 
@@ -198,14 +202,13 @@ class Index(BaseIndex):
         *,
         ids: npt.ArrayLike,
         metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
         device: str | None = None,
     ) -> Ids:
         """Add signals and replace existing entries with the same ids, in one transaction.
 
         Replaced entries lose their metadata unless new metadata are given. Parameters are those of :meth:`add`.
         """
-        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=True)
+        return self._write(signals, ids=ids, metadata=metadata, device=device, replacing=True)
 
     def add_table(
         self,
@@ -215,7 +218,6 @@ class Index(BaseIndex):
         id_column: str | None = None,
         metadata_columns: Sequence[str] = (),
         upsert: bool = False,
-        n_threads: int | None = None,
         device: str | None = None,
     ) -> Ids:
         """Add the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replace those of known ids.
@@ -234,13 +236,13 @@ class Index(BaseIndex):
         found = from_table(table, **columns)
         if upsert and found.ids is None:
             raise ValueError("upsert needs id_column: entries are replaced by their ids")
-        options: dict[str, Any] = {"n_threads": n_threads, "device": device, "replacing": upsert}
+        options: dict[str, Any] = {"device": device, "replacing": upsert}
         return self._write(found.signals, ids=found.ids, metadata=found.metadata, **options)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replace the metadata of entries in one transaction; None deletes it. An unknown id changes nothing."""
         notes = list(metadata)
-        self.store.apply(lambda change: changes.update_metadata(change, ids, notes))
+        self.store.apply(lambda change: _update_metadata(change, ids, notes))
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove entries; an unknown id raises ValueError and removes nothing.
@@ -259,17 +261,17 @@ class Index(BaseIndex):
         Raises StorageError if the entries were removed but a file could not be deleted, because another program has it
         open on Windows.
         """
-        self.store.apply(lambda change: changes.erase(change, ids))
+        self.store.apply(lambda change: _erase(change, ids))
 
     # Searching
 
-    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+    def project(self, queries: npt.ArrayLike) -> Float32:
         """Return the projections of queries minus the mean, (n_queries, n_pool) float32, as searches use them.
 
         For codes taken out of the index (:meth:`get`) and, by :func:`topsign.query_bits`, for other engines.
         """
         signals = self._checked(queries, "queries")
-        projected, _ = self.recipe.project(signals, n_threads=kernels.n_threads(n_threads))
+        projected, _ = self.recipe.project(signals)
         return Projected.of(projected, self.recipe)
 
     def to(self, device: str, *, memory: int | None = None) -> Any:
@@ -285,14 +287,13 @@ class Index(BaseIndex):
     @property
     def regions(self) -> RegionSummary | None:
         """Summary of the regions, or None before :meth:`learn_regions`."""
-        return self._learned().regional.summary()
+        return self._learned().regions.summary()
 
     def learn_regions(
         self,
         n_regions: int | str = "auto",
         *,
         random_state: int = 0,
-        n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> RegionSummary | None:
         """Divide the entries into regions, so that ``search(recall=)`` visits a few of them, and calibrate recall.
@@ -316,15 +317,14 @@ class Index(BaseIndex):
         Recall is calibrated with kept originals, else with signals that this object has added, else with decoded
         codes. These entries do not train the regions. :meth:`calibrate_recall` takes real queries, which are better.
         """
-        options: dict[str, Any] = {"n_threads": n_threads, "progress": progress}
-        return self._learned().regional.learn(n_regions, seed=random_state, **options)
+        options: dict[str, Any] = {"progress": progress}
+        return self._learned().regions.learn(n_regions, seed=random_state, **options)
 
     def calibrate_recall(
         self,
         queries: npt.ArrayLike | None = None,
         *,
         random_state: int = 0,
-        n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Calibrate the recall of searches again: with real queries, or with other entries.
@@ -335,7 +335,7 @@ class Index(BaseIndex):
             Typical queries, at least 200 that are not entries; 1,000 or more are better.
         """
         given = None if queries is None else self._checked(queries, "queries")
-        self._learned().regional.calibrate(given, seed=random_state, n_threads=n_threads, progress=progress)
+        self._learned().regions.calibrate(given, seed=random_state, progress=progress)
 
     def check_recall(
         self,
@@ -343,15 +343,14 @@ class Index(BaseIndex):
         *,
         k: int = 10,
         recall: float = 0.95,
-        n_threads: int | None = None,
     ) -> RecallCheck:
         """Search for queries twice, for a recall and among all entries, and return the recall achieved.
 
         Without queries, entries of the index are the queries, each left out of its own results.
         """
         given = None if queries is None else self._checked(queries, "queries")
-        search = partial(self.search, n_threads=n_threads)
-        return self._learned().regional.check(search, given, k=check_count(k, "k"), recall=recall)
+        search = partial(self.search)
+        return self._learned().regions.check(search, given, k=check_count(k, "k"), recall=recall)
 
     # Storage
 
@@ -365,7 +364,7 @@ class Index(BaseIndex):
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""
-        self.store.apply(changes.compact)
+        self.store.apply(_compact)
 
     def versions(self) -> list[int]:
         """Return the kept versions of a durable index; ``open_index(path, version=...)`` opens one."""
@@ -392,10 +391,10 @@ class Index(BaseIndex):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle an index in memory with its entries, a durable one as its path."""
-        return state_of(self.recipe, self.store)
+        return _pickled(self.recipe, self.store)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Index.__init__(self, *restored(state))
+        Index.__init__(self, *_unpickled(state))
 
     def __enter__(self) -> Self:
         return self
@@ -411,3 +410,108 @@ class Index(BaseIndex):
             return f"{name}({len(self)} entries, {self.recipe.summary})"
         except StorageError:
             return f"{name}({str(self.path)!r}, closed)"
+
+
+def open_index(
+    path: Path,
+    *,
+    readonly: bool = False,
+    timeout: float | None = None,
+    version: int | None = None,
+    keep_versions: int = 1,
+) -> Index:
+    """Open the index in a folder with the recipe that it was made with.
+
+    Parameters
+    ----------
+    path : path or URL
+        A folder, or a prefix in an object store that fsspec reaches (``s3://bucket/photos.topsign``).
+    readonly : bool
+        Refuse changes; the folder may then be on read-only media.
+    timeout : float, optional
+        Seconds that a change waits for another writer, then TimeoutError; None waits as long as it takes.
+    version : int, optional
+        Open this version, read-only, if it is still kept (:meth:`Index.versions`); the newest by default.
+    keep_versions : int
+        Versions that are kept after a change of this index, the newest included.
+
+    Raises
+    ------
+    StorageError
+        If there is no index, a damaged one, or one that this version of the library cannot read.
+    """
+    store = open_store(
+        path,
+        readonly=check_flag(readonly, "readonly"),
+        timeout=timeout,
+        version=version,
+        keep_versions=keep_versions,
+    )
+    assert store.recipe is not None
+    return Index(store.recipe, store)
+
+
+def index_for(recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index:
+    """Return an index without entries whose codes are made with this recipe, in a new folder if a path is given."""
+    if path is not None and exists(path):
+        raise StorageError(path, "index", "exists already; choose another name, or remove it first")
+    return Index(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
+
+
+def _update_metadata(change: Change, ids: npt.ArrayLike, notes: Sequence[Note]) -> None:
+    """Replace the metadata of entries; None takes it away."""
+    rows = rows_of(change.snapshot, ids)
+    texts = check_metadata(notes, len(rows)) or [b""] * len(rows)
+    if len(np.unique(rows)) != len(rows):
+        raise ValueError("ids must differ: each entry has one metadata")
+    if rows.size:
+        change.update_metadata(rows, texts)
+
+
+def _erase(change: Change, ids: npt.ArrayLike) -> None:
+    """Remove entries, their signals in the calibration sample, and every file that holds them."""
+    change.erase(rows_of(change.snapshot, ids))
+    change.tables = pruned(change.tables, change.snapshot)
+
+
+def _compact(change: Change) -> None:
+    """Drop removed entries, and merge small segments."""
+    change.compact()
+    change.tables = pruned(change.tables, change.snapshot)
+
+
+def _pickled(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """Return what :func:`_unpickled` needs, in plain values and arrays."""
+    if store.path is not None:
+        return {"path": store.path, "readonly": store.readonly, "version": store.pinned}
+    columns = [merge_segments([segment]).columns for segment in store.snapshot.segments]
+    segments = [
+        {
+            "ids": one.ids,
+            "codes": one.codes.rows(),
+            "texts": one.metadata and one.metadata.texts(range(len(one))),
+            "text_ids": one.text_ids and one.text_ids.texts(range(len(one))),
+            "extras": {name: one.extra(name) for name in one.extra_names},
+        }
+        for one in columns
+    ]
+    kept = {"sources": dict(store.sources), "originals": store.originals}
+    kept["tables"] = {name: dict(table) for name, table in store.tables.items()}
+    return {"recipe": recipe.to_json(), "segments": segments, "next_id": store.next_id} | kept
+
+
+def _unpickled(state: dict[str, Any]) -> tuple[Recipe, Store]:
+    """Return the recipe and the store of a pickled index."""
+    if "path" in state:
+        opened = open_store(state["path"], readonly=state["readonly"], timeout=None, version=state["version"])
+        assert opened.recipe is not None
+        return opened.recipe, opened
+    store = MemoryStore(state["originals"])
+    with store.change() as change:
+        for segment in state["segments"]:
+            change.add(make_segments(**segment))
+        change.next_id = state["next_id"]
+        for name, record in state["sources"].items():
+            change.keep_source(name, record)
+        change.tables.update(state["tables"])
+    return Recipe.from_json(state["recipe"], "pickled index"), store

@@ -1,18 +1,217 @@
-"""Results of searches and of ``pairs``."""
+"""Results of searches and of ``pairs``, as arrays, rows, or tables of pandas, Arrow or Polars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import html
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .._arrays import Float64, Int64
-from ..search import NOT_ASKED, Hits, Scan, Visited
-from ..theory.log_tails import probabilities
-from .entry_set import EntrySet
-from .tables import Measure, ResultTable, Tabular, no_distances
+from .._checks import check_flag, import_pyarrow
+from .._lazy import lazy
+from ..search import NOT_ASKED, Hits, QueryBlock, VisitReport
+from ..significance import probabilities, probability_text
+from .entries import EntrySet
+
+Measure = Callable[[], Float64]
+
+
+def no_distances() -> Float64:
+    """Return the distances of no matches."""
+    return np.empty(0)
+
+
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")
+SHOWN = 10
+"""Rows that a repr shows."""
+
+
+def shown_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns of tables that people read, in which p-values are written from their logarithms."""
+    return [name for name in names if name != "log10_p_value"]
+
+
+def significance_texts(log10_p_value: float, n_entries: int) -> tuple[str, str]:
+    """Return a p-value and its E-value as people read them, also if they are too small for a float."""
+    return probability_text(log10_p_value), probability_text(log10_p_value + math.log10(max(1, n_entries)))
+
+
+@dataclass(frozen=True)
+class Match:
+    """One entry found for a query."""
+
+    id: int | str
+    score: float  # estimated correlation or inner product
+    distance: float  # fraction of differing signs
+    p_value: float  # chance that one impostor looks as close; never 0
+    log10_p_value: float  # its decimal logarithm, also if the p-value is too small for a float
+    e_value: float  # impostors to expect that look as close, among all entries searched
+    metadata: dict[str, Any] | None = None  # where it was asked for
+
+
+class Tabular(ABC):
+    """Rows that can be had as a table of pandas, Arrow or Polars."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name; one value per row."""
+
+    @abstractmethod
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        """Types of the columns, by name."""
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with one row per match or pair."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.to_dict())
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table with one row per match or pair; metadata are JSON texts."""
+        arrow = import_pyarrow("to_arrow makes a pyarrow table")
+        columns, kinds = self.to_dict(), self._kinds(arrow)
+        if "metadata" in columns:
+            columns["metadata"] = [None if note is None else json.dumps(note) for note in columns["metadata"]]
+        return arrow.table({name: arrow.array(values, kinds[name]) for name, values in columns.items()})
+
+    def to_polars(self) -> Any:
+        """Return a Polars DataFrame with one row per match or pair; metadata are JSON texts."""
+        try:
+            import polars
+        except ImportError:
+            raise ImportError("to_polars needs Polars: pip install polars") from None
+        return polars.from_arrow(self.to_arrow())
+
+
+class ResultTable(Tabular):
+    """Results of a search; ``found[i]`` is the list of matches of query i, closest first."""
+
+    ids: Any
+    scores: Float64
+    log10_p_values: Float64
+    metadata: Any
+    n_entries: int
+    measure: Measure
+
+    def finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
+        """Return the same matches with the ids that the user gave, and with metadata if it was asked for."""
+        notes = None
+        if check_flag(with_metadata, "with_metadata"):
+            notes = np.full(self.ids.shape, None, object)
+            known = self.ids >= 0
+            for at, note in zip(np.argwhere(known), entries.notes(self.ids[known]), strict=True):
+                notes[tuple(at)] = note
+        if notes is None and not entries.has_text_ids:
+            return self
+        changed: Any = self
+        return replace(changed, ids=entries.user_ids(self.ids), metadata=notes)  # type: ignore[no-any-return]
+
+    @lazy
+    def distances(self) -> Float64:
+        """Distances in [0, 1], in the shape of ``scores``: fractions of differing signs, or angles over pi.
+
+        Computed when they are first read: codes that were ordered by their scores are compared again for it.
+        """
+        return self.measure()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle distances instead of the way to compute them."""
+        return self.__dict__ | {"distances": self.distances, "measure": no_distances}
+
+    @property
+    def p_values(self) -> Float64:
+        """Chance that one impostor looks as close, in the shape of ``scores``; at least 5e-324, the smallest float.
+
+        ``log10_p_values`` has the logarithms of smaller ones.
+        """
+        return probabilities(self.log10_p_values)
+
+    @property
+    def e_values(self) -> Float64:
+        """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
+        return self.p_values * self.n_entries
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def positions_of(self, query: int) -> list[tuple[int, ...]]:
+        """Return the slice of a query's matches in each array."""
+
+    def __getitem__(self, query: int) -> list[Match]:
+        """Return the matches of one query, closest first."""
+        return [self._match(at) for at in self.positions_of(range(len(self))[query])]
+
+    def __iter__(self) -> Iterator[list[Match]]:
+        """Iterate over the queries; yield the matches of each."""
+        return (self[query] for query in range(len(self)))
+
+    def _match(self, at: tuple[int, ...]) -> Match:
+        id, metadata = self.ids[at], None if self.metadata is None else self.metadata[at]
+        score, distance, log10 = (float(values[at]) for values in (self.scores, self.distances, self.log10_p_values))
+        p_value = float(probabilities(log10))
+        e_value = p_value * self.n_entries
+        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, log10, e_value, metadata)
+
+    def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of :attr:`columns` for every match; queries are numbered from 0, ranks from 1."""
+        left = limit
+        for query in range(len(self)):
+            for rank, match in enumerate(self[query]):
+                if left == 0:
+                    return
+                left = None if left is None else left - 1
+                measures = (match.score, match.distance, match.p_value, match.log10_p_value, match.e_value)
+                row = (query, rank + 1, match.id, *measures)
+                yield row if self.metadata is None else (*row, match.metadata)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the values of :meth:`rows`."""
+        return COLUMNS if self.metadata is None else (*COLUMNS, "metadata")
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return columns by name, with one value per match."""
+        values = list(zip(*self.rows(), strict=True)) or [()] * len(self.columns)
+        return {name: list(column) for name, column in zip(self.columns, values, strict=True)}
+
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        reals = dict.fromkeys(COLUMNS[3:], arrow.float64())
+        id_kind = arrow.string() if self.ids.dtype == object else arrow.int64()
+        return {"query": arrow.int64(), "rank": arrow.int64(), "id": id_kind, **reals, "metadata": arrow.string()}
+
+    def _shown(self) -> tuple[list[list[str]], int]:
+        """Return the first rows as texts, and the number of the other rows."""
+        n_matches = int(np.count_nonzero(~np.isnan(self.scores)))
+        texts = []
+        for row in self.rows(SHOWN):
+            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", *significance_texts(row[6], self.n_entries)]
+            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[8:])])
+        return texts, n_matches - len(texts)
+
+    def __repr__(self) -> str:
+        rows, n_more = self._shown()
+        head = f"{type(self).__name__}: {len(self)} queries, {len(rows) + n_more} matches"
+        lines = [shown_columns(self.columns), *rows]
+        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+        body = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
+        return "\n".join([head, *(body if rows else []), *([f"... {n_more} more"] if n_more else [])])
+
+    def _repr_html_(self) -> str:
+        rows, n_more = self._shown()
+        head = "".join(f"<th>{name}</th>" for name in shown_columns(self.columns))
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+        more = f"<p>{n_more} more</p>" if n_more else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
 
 PAIR_COLUMNS = ("first", "second", "score", "p_value", "log10_p_value")
 
@@ -23,7 +222,7 @@ class FoundBlock:
 
     rows: slice  # of the queries
     hits: Hits
-    scan: Scan
+    scan: QueryBlock
 
     def distances(self, entries: EntrySet) -> Float64:
         """Return the distances of the hits: those that a worker sent with them, or computed from the codes."""
@@ -44,7 +243,7 @@ class Neighbors(ResultTable):
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with, or chosen from
     measure: Measure = no_distances  # computes the distances
-    said: Visited | None = None  # what a search for a recall visited
+    visit_report: VisitReport | None = None  # what a search for a recall visited
     recall_of: str = "codes"  # what recall is of: the search by code, or the exact neighbours ("signals")
 
     @property
@@ -68,12 +267,12 @@ class Neighbors(ResultTable):
         return self._visited.exhaustive
 
     @property
-    def _visited(self) -> Visited:
-        return Visited.everything(len(self), NOT_ASKED) if self.said is None else self.said
+    def _visited(self) -> VisitReport:
+        return VisitReport.everything(len(self), NOT_ASKED) if self.visit_report is None else self.visit_report
 
-    def with_visited(self, said: Visited, recall_of: str) -> Neighbors:
+    def _with_report(self, visit_report: VisitReport, recall_of: str) -> Neighbors:
         """Return the same neighbours of a search that visited a part of the entries."""
-        return replace(self, said=said, recall_of=recall_of)
+        return replace(self, visit_report=visit_report, recall_of=recall_of)
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:

@@ -1,21 +1,27 @@
-"""Significance of an index: its calibration, and the checks that searches make of the null in use."""
+"""Significance of an index: calibration by searches for impostors, and checks of the null distribution in use."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from .._arrays import Array, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import check_false_alarm
 from .._random import RandomState
 from .._rows import take_rows
 from .._warning import warn
+from ..encoding import encode
 from ..errors import CalibrationWarning
-from ..families import Recipe
-from ..families.null_distributions import entry_level
-from ..search import Calibration, Population, Progress, bulk_of_queries, learn_calibration
-from .null_check import CAUSE, FLOOD, MIN_ENTRIES, MIN_PAIRS, check_pairs
+from ..families import Null, Recipe
+from ..projections.blocks import float_blocks
+from ..search import Hits, Progress, QueryBlock, query_blocks
+from ..significance import Calibration, SearchNull, entry_level, probabilities, searches_needed
+from ..significance.calibration import MAX_SCORES
+from ..store import Snapshot
 
 KEY = "topsign:calibration"
 """Name under which a store keeps the calibration among its sources."""
@@ -25,6 +31,34 @@ WINDOW, MAX_JUDGED = 64, 512
 
 DRIFT_LEVEL, DRIFT_MARGIN = 1e-6, 0.1
 """Significance of a drift warning, and the difference of two distributions that is too small to matter."""
+
+N_SAMPLED = 512
+"""Random entries that the bulk of scores is taken from."""
+
+COPY = 0.99
+"""Share of the score with its own code that a copy of a signal reaches with noise of a tenth of its norm."""
+
+MAX_SAME = 0.05
+"""Share of impostors that may have the code of an entry: small codes of different signals are equal now and then."""
+
+MIN_DETECTED = 0.95
+"""Share of copies that must reach the threshold of a calibration from the index's own signals."""
+
+LEVEL, TOO_MANY = 1e-3, 10
+N_PAIRS, MIN_PAIRS, MIN_ENTRIES = 8192, 2000, 200
+FLOOD = 0.01  # share of all pairs above which a range search by significance is refused
+CAUSE = "the signals are not isotropic, so that p-values and false_alarm mean little"
+
+
+class SearchableEntries(Protocol):
+    """Entries that can be searched and sampled: a snapshot, or segments on a cluster."""
+
+    @property
+    def has_text_ids(self) -> bool | None: ...
+    def __len__(self) -> int: ...
+    def nearest(self, scan: QueryBlock, k: int) -> Hits: ...
+    def codes_of(self, ids: Int64) -> Bytes: ...
+    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot: ...
 
 
 class Significance:
@@ -38,13 +72,12 @@ class Significance:
 
     def learn(
         self,
-        entries: Population,
+        entries: SearchableEntries,
         queries: Array,
         own_ids: Int64 | None,
         *,
         false_alarm: float,
         random_state: RandomState,
-        n_threads: int | None,
         progress: Progress | None,
     ) -> Calibration:
         """Learn a calibration from impostors, or from signals of entries with their ids."""
@@ -55,13 +88,14 @@ class Significance:
             own_ids=own_ids,
             false_alarm=check_false_alarm(false_alarm),
             rng=np.random.default_rng(random_state),
-            n_threads=n_threads,
             progress=progress,
         )
         self._n_checked, self._recent, self._warned = 0, [], None
         return learned
 
-    def observe(self, entries: Population, queries: Array, scoring: str, calibration: Calibration | None) -> None:
+    def observe(
+        self, entries: SearchableEntries, queries: Array, scoring: str, calibration: Calibration | None
+    ) -> None:
         """Warn if the null in use does not fit the queries and entries of searches; warn again if the index doubles.
 
         The null of isotropic signals is checked at the first search and when the index has doubled since. A calibration
@@ -79,7 +113,7 @@ class Significance:
         elif self._warned is None or calibration is not self._warned[0] or n_entries >= 2 * self._warned[1]:
             self._observe_drift(entries, queries, calibration)
 
-    def _observe_drift(self, entries: Population, queries: Array, calibration: Calibration) -> None:
+    def _observe_drift(self, entries: SearchableEntries, queries: Array, calibration: Calibration) -> None:
         some = np.asarray(take_rows(queries, np.arange(min(len(queries), MAX_JUDGED))), np.float32)
         recent = [*self._recent, some]  # threads that search at the same time may lose some of each other's
         enough = sum(map(len, recent)) >= WINDOW
@@ -99,7 +133,7 @@ class Significance:
 
     def check_level(
         self,
-        entries: Population,
+        entries: SearchableEntries,
         queries: Array,
         scoring: str,
         calibration: Calibration | None,
@@ -119,7 +153,7 @@ class Significance:
                 )
         if force or n_entries < MIN_ENTRIES:
             return
-        nulls = None if calibration is None else calibration.for_scans()
+        nulls = None if calibration is None else calibration.nulls
         level = entry_level(false_alarm, n_entries)
         found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
         if found.n_pairs >= MIN_PAIRS and found.share > FLOOD:
@@ -166,3 +200,218 @@ def drift_distance(seen: Float64, learned: Float64) -> float:
     distance = float(np.abs(shares[0] - shares[1]).max())
     critical = math.sqrt(math.log(2 / DRIFT_LEVEL) / 2 * (1 / len(seen) + 1 / len(learned)))
     return max(0.0, distance - critical - DRIFT_MARGIN)
+
+
+def learn_calibration(
+    recipe: Recipe,
+    entries: SearchableEntries,
+    queries: Array,
+    *,
+    own_ids: Int64 | None = None,
+    false_alarm: float,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Search for impostors and return the null distributions of their best scores.
+
+    ``own_ids`` are the entries that the queries are themselves, -1 for none: no query is compared with itself. Raises
+    ValueError if ``false_alarm`` cannot be promised.
+    """
+    chosen = np.sort(rng.permutation(len(queries))[:MAX_SCORES])
+    own = None if own_ids is None else own_ids[chosen]
+    _check_number(len(chosen), false_alarm, own is not None)
+    asked = queries if len(chosen) == len(queries) else take_rows(queries, chosen)
+    nulls: dict[str, SearchNull] = {}
+    for scoring in recipe.scorings:
+        best, pairs, bulk = _impostor_scores(recipe, entries, asked, own, scoring, rng, progress)
+        searched = np.isfinite(best)
+        _check_number(int(searched.sum()), false_alarm, own is not None)
+        step = 0.0 if scoring == "asymmetric" else 1.0
+        nulls[scoring] = SearchNull.learn(best[searched], n_entries=len(entries), pairs=pairs, step=step)
+        if scoring == "asymmetric":
+            if own is not None:
+                copies = own_scores(recipe, asked)
+                _check_detection(recipe, nulls[scoring], copies, false_alarm)
+            spread = np.sort(bulk)
+    return Calibration(nulls, spread, own is not None)
+
+
+def _impostor_scores(
+    recipe: Recipe,
+    entries: SearchableEntries,
+    queries: Array,
+    own: Int64 | None,
+    scoring: str,
+    rng: np.random.Generator,
+    progress: Progress | None,
+) -> tuple[Float64, Float64, Float64]:
+    """Return the best statistic of each search, statistics of random pairs, and a high quantile of these by query."""
+    best, pairs, bulk = np.full(len(queries), -np.inf), [], []
+    for block, scan in query_blocks(recipe, queries, scoring=scoring):
+        scan = scan.correlated()
+        mine = None if own is None else own[block]
+        hits = entries.nearest(scan, 1 if mine is None else 2)
+        if mine is None and scoring == "asymmetric":
+            _check_impostors(recipe, queries, block, hits, entries)
+        best[block] = best_by_query(scan, hits, mine)
+        found = bulk_scores(scan, entries.sample(min(len(entries), N_SAMPLED), rng), mine)
+        pairs.append(found[np.isfinite(found)])
+        bulk.append(bulk_quantiles(found))
+        if progress is not None:
+            progress(block.stop, len(queries))
+    best[best == -np.inf] = np.nan
+    return best, np.concatenate(pairs), np.concatenate(bulk)
+
+
+def best_by_query(scan: QueryBlock, hits: Hits, own: Int64 | None) -> Float64:
+    """Return the best statistic of each query but for its own entry; -inf for zero queries and without entries."""
+    best = np.full(len(scan.comparison), -np.inf)
+    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
+    others = scan.comparison.norms[hits.queries] > 0
+    if own is not None:
+        others &= hits.ids != own[hits.queries]
+    np.maximum.at(best, hits.queries[others], statistics[others])
+    return best
+
+
+def bulk_scores(scan: QueryBlock, some: Snapshot, own: Int64 | None = None) -> Float64:
+    """Return statistics of each query with each of some entries, descending; nan for its own entry and zero queries."""
+    hits = scan.measure(some, scan.rank(some, len(some)))
+    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
+    known = scan.comparison.norms[hits.queries] > 0
+    if own is not None:
+        known &= hits.ids != own[hits.queries]
+    return np.where(known, statistics, np.nan).reshape(len(scan.comparison), -1)
+
+
+def bulk_quantiles(scores: Float64) -> Float64:
+    """Return the 90% quantile of each query's scores with random entries, for the queries that have any."""
+    finite = np.isfinite(scores)
+    whole = finite.all(axis=1)
+    found = np.empty(len(scores))
+    found[whole] = np.quantile(scores[whole], 0.9, axis=1) if whole.any() else 0.0
+    for row in np.flatnonzero(~whole & finite.any(axis=1)):  # nanquantile of a matrix takes a hundred times as long
+        found[row] = np.quantile(scores[row][finite[row]], 0.9)
+    return found[finite.any(axis=1)]
+
+
+def bulk_of_queries(recipe: Recipe, entries: SearchableEntries, queries: Array) -> Float64:
+    """Return a high quantile of each query's scores with random entries, to compare with :attr:`Calibration.bulk`."""
+    found = []
+    some = entries.sample(min(len(entries), N_SAMPLED), np.random.default_rng(0))
+    for _, scan in query_blocks(recipe, queries, scoring="asymmetric"):
+        found.append(bulk_quantiles(bulk_scores(scan.correlated(), some)))
+    return np.concatenate([np.empty(0), *found])
+
+
+def own_scores(recipe: Recipe, signals: Array) -> Float64:
+    """Return the estimated correlation of each signal with its own code."""
+    found = np.zeros(len(signals))
+    for block in float_blocks(signals, recipe.block_signals, minus=recipe.center):
+        codes = recipe.encode(block)
+        kept, norms = recipe.norms(codes), np.sqrt(np.where(block.square_norms > 0, block.square_norms, 1))
+        products = np.einsum("ij,ij->i", block.values, recipe.reference(codes), dtype=np.float64)
+        found[block.rows] = products / norms / (1 if kept is None else kept)
+    return found
+
+
+def _check_number(n_searches: int, false_alarm: float, own: bool) -> None:
+    needed = searches_needed(false_alarm)
+    if n_searches < needed:
+        given = "signals of entries" if own else "impostors"
+        raise ValueError(
+            f"false_alarm={false_alarm:g} takes at least {needed:,} {given} to calibrate with, got {n_searches:,}; "
+            "each counts once, however many entries it is compared with. Give more, or a larger false_alarm"
+        )
+
+
+def _check_impostors(recipe: Recipe, queries: Array, block: slice, hits: Hits, entries: SearchableEntries) -> None:
+    """Refuse impostors that are entries of the index: they would raise every threshold to a perfect match."""
+    codes = encode(recipe, queries, part=block, name="impostors", allow_zero=True)
+    same = (codes[hits.queries] == entries.codes_of(hits.ids)).all(axis=1)
+    if same.sum() > MAX_SAME * len(codes):
+        row = block.start + int(hits.queries[np.argmax(same)])
+        raise ValueError(
+            f"{int(same.sum()):,} of {len(codes):,} impostors, the first impostors[{row}], are entries of the index: "
+            "their best match has their own code. Drop them, or give the ids of the entries that they are, as ids="
+        )
+
+
+def _check_detection(recipe: Recipe, null: SearchNull, copies: Float64, false_alarm: float) -> None:
+    """Refuse thresholds that copies of entries do not reach, for example because near-duplicates have raised them."""
+    threshold = null.search_threshold(false_alarm, null.n_entries)
+    detected = float(np.mean(COPY * copies >= threshold))
+    if detected < MIN_DETECTED:
+        center = "" if recipe.center is not None else "make the index with center=True, "
+        raise ValueError(
+            f"at false_alarm={false_alarm:g} the threshold would be {threshold:.3f}, which only {detected:.0%} of "
+            "copies of entries with a little noise reach: the index's own signals have too many near-duplicates, or "
+            f"too much in common, to calibrate with; {center}give impostors=, signals that match no entry, ask for a "
+            "larger false_alarm, or use larger codes"
+        )
+
+
+@dataclass(frozen=True)
+class NullCheck:
+    """Share of random pairs whose p-value is at most ``level``, which is what it would be for a right null."""
+
+    share: float
+    n_pairs: int
+    level: float = LEVEL
+    by_codes: bool = False  # two codes were compared, not a signal and a code
+
+    @property
+    def trusted(self) -> bool:
+        """False if ten times the nominal share falls below the level."""
+        return self.n_pairs < MIN_PAIRS or self.share <= TOO_MANY * self.level
+
+    def __str__(self) -> str:
+        pairs = "pairs of entries" if self.by_codes else "pairs of queries and entries"
+        return (
+            f"{self.share:.2%} of {self.n_pairs:,} random {pairs} have p-values below {self.level:g}, where "
+            f"{self.level:.2%} is nominal"
+        )
+
+
+def check_pairs(
+    recipe: Recipe,
+    entries: SearchableEntries,
+    queries: Array,
+    scoring: str,
+    nulls: Mapping[str, Null] | None,
+    own_ids: Int64 | None = None,
+    *,
+    level: float = LEVEL,
+) -> NullCheck:
+    """Compare a few queries with random entries; queries that are entries are not compared with themselves.
+
+    Codes without a null have no p-values to check: no pairs are compared.
+    """
+    if not len(entries) or not len(queries):
+        return NullCheck(0.0, 0, level)
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.permutation(len(queries))[:32])
+    some = entries.sample(min(len(entries), N_PAIRS // len(rows)), rng)
+    n_below = n_pairs = 0
+    for block, scan in query_blocks(recipe, take_rows(queries, rows), scoring=scoring, nulls=nulls):
+        if scan.null is None:
+            break
+        hits = scan.measure(some, scan.rank(some, len(some)))
+        kept = np.ones(len(hits.ids), bool) if own_ids is None else hits.ids != own_ids[rows][block][hits.queries]
+        n_pairs += int(kept.sum())
+        n_below += int((probabilities(hits.log10_p_values[kept]) <= level).sum())
+    return NullCheck(n_below / max(1, n_pairs), n_pairs, level)
+
+
+def check_codes(recipe: Recipe, entries: SearchableEntries) -> NullCheck:
+    """Compare pairs of entries by their codes, under the law of isotropic signals."""
+    n_entries = min(len(entries), math.isqrt(2 * N_PAIRS))
+    if n_entries < 2:
+        return NullCheck(0.0, 0, by_codes=True)
+    some = entries.sample(n_entries, np.random.default_rng(0))
+    codes = some.gather("codes", some.locate(some.ids))
+    p_values = recipe.code_pvalues(codes)
+    if p_values is None:
+        return NullCheck(0.0, 0, by_codes=True)
+    first, second = np.triu_indices(len(codes), 1)
+    return NullCheck(float(np.mean(p_values[first, second] <= LEVEL)), len(first), by_codes=True)

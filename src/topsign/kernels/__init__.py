@@ -19,8 +19,8 @@ from .arrays import (
     pack_log_factors,
     unpack_factors,
 )
-from .choice import active, available, info, n_threads, use
-from .native import Kernels
+from .choice import active, available, info, use
+from .native import Kernels, chosen_threads, n_threads, threads
 
 __all__ = [
     "BLOCK",
@@ -41,9 +41,11 @@ __all__ = [
     "VisitedCodes",
     "active",
     "available",
+    "chosen_threads",
     "info",
     "n_threads",
     "pack_log_factors",
+    "threads",
     "unpack_factors",
     "use",
 ]

@@ -1,7 +1,6 @@
 """Choice of the kernels: the fastest path that this machine can run, or a path by name.
 
-``TOPSIGN_KERNELS`` (a name from :func:`available`) forces a path. ``TOPSIGN_NUM_THREADS`` sets the number of threads of
-calls that do not give one. Results are the same bits with every choice.
+``TOPSIGN_KERNELS`` (a name from :func:`available`) forces a path. Results are the same bits with every choice.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .._checks import check_choice, check_count
-from .native import Kernels, all_native_paths, native_paths
+from .._checks import check_choice
+from .native import Kernels, all_native_paths, n_threads, native_paths
 
 CHOICES = ("avx512", "avx2", "neon", "portable")
 
@@ -51,7 +50,7 @@ def use(name: str) -> Iterator[Kernels]:
 
 
 def info() -> dict[str, object]:
-    """Return the path in use, the available ones, why others are not, threads, processor and versions.
+    """Return the path in use, the available ones, why others are not, processor and versions.
 
     For bug reports; ``topsign info`` prints it. Without the compiled library, ``kernels`` is None.
     """
@@ -61,7 +60,7 @@ def info() -> dict[str, object]:
         "available": runs,
         "unavailable": _unavailable(),
         "forced": os.environ.get("TOPSIGN_KERNELS"),
-        "n_threads": n_threads(None),
+        "n_threads": n_threads(),
         "n_cores": os.cpu_count() or 1,
         "processor": _processor(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -91,18 +90,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def n_threads(asked: int | None) -> int:
-    """Return the number of threads of a call: the given number, ``TOPSIGN_NUM_THREADS``, or all available cores."""
-    if asked is not None:
-        return check_count(asked, "n_threads")
-    setting = os.environ.get("TOPSIGN_NUM_THREADS")
-    if setting is not None:
-        if not setting.isdecimal() or int(setting) < 1:
-            raise ValueError(f"TOPSIGN_NUM_THREADS must be a positive integer, got {setting!r}")
-        return int(setting)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _choose(name: str | None) -> Kernels:

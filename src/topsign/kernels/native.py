@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
+from .._checks import check_count
 from .arrays import (
     FACTOR_BYTES,
     FACTORS,
@@ -33,6 +37,46 @@ from .arrays import (
 
 INTERFACE = 15
 """Must equal ts_interface() of the library, so that a stale build is refused."""
+
+
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
+@contextmanager
+def threads(n_threads: int) -> Iterator[None]:
+    """Run a block of code with this many threads: ``with ts.threads(4): ...``, in this thread or asynchronous task.
+
+    Otherwise the environment variable ``TOPSIGN_NUM_THREADS`` decides, or all available cores are used. Results are the
+    same bits with every number of threads.
+    """
+    before = _threads.set(check_count(n_threads, "n_threads"))
+    try:
+        yield
+    finally:
+        _threads.reset(before)
+
+
+def n_threads() -> int:
+    """Return the number of threads of a kernel call: that of :func:`threads`, of the environment, or of all cores."""
+    chosen = _threads.get()
+    if chosen is not None:
+        return chosen
+    setting = os.environ.get("TOPSIGN_NUM_THREADS")
+    if setting is None:
+        return _n_cores()
+    if not setting.isdecimal() or int(setting) < 1:
+        raise ValueError(f"TOPSIGN_NUM_THREADS must be a positive integer, got {setting!r}")
+    return int(setting)
+
+
+def chosen_threads() -> int | None:
+    """Return the number of threads that :func:`threads` sets here, or None."""
+    return _threads.get()
+
+
+@cache
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def c_fields(names: str, **types: Any) -> list[tuple[str, Any]]:
@@ -273,14 +317,12 @@ class Kernels:
         self._library = load_library()
         self._path = native_paths()[name]
 
-    def _call(self, function: str, n_threads: int, *arguments: Any) -> None:
+    def _call(self, function: str, *arguments: Any) -> None:
         structs = [byref(value) if isinstance(value, ctypes.Structure) else value for value in arguments]
-        if getattr(self._library, function)(byref(CRun(self._path, n_threads)), *structs):
+        if getattr(self._library, function)(byref(CRun(self._path, n_threads())), *structs):
             raise MemoryError(f"topsign's native kernel {function} ran out of memory")
 
-    def rotate(
-        self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None, n_threads: int = 1
-    ) -> Float32:
+    def rotate(self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None) -> Float32:
         """Return sqrt(n_features) times the randomised Hadamard rotation of each row, or its transpose.
 
         ``signs`` is (n_rounds, ceil(n_features / 8)). A round multiplies by random signs and transforms by
@@ -289,7 +331,7 @@ class Kernels:
         if out is None:
             out = np.empty_like(signals)
         rotation = CRotation(c_rows(signals), address(signs), len(signs), int(transpose), address(out))
-        self._call("ts_rotate", n_threads, rotation)
+        self._call("ts_rotate", rotation)
         return out
 
     def multiply(
@@ -298,7 +340,6 @@ class Kernels:
         products: Sequence[Product],
         *,
         factors: Float32 | None = None,
-        n_threads: int = 1,
     ) -> list[Float32]:
         """Return ``(signals * factors - minus) @ matrix`` of each product, (n_rows, n_columns).
 
@@ -310,30 +351,28 @@ class Kernels:
             np.empty((n, one.panels.n_columns), np.float32) if one.out is None else one.out
             for n, one in zip(counts, products, strict=True)
         ]
-        self._call(
-            "ts_multiply", n_threads, c_rows(signals), address(factors), c_products(products, outputs), len(products)
-        )
+        self._call("ts_multiply", c_rows(signals), address(factors), c_products(products, outputs), len(products))
         return outputs
 
-    def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
+    def square_norms(self, signals: Float32) -> Float64:
         """Return the sum of squares of each row: in float64, term i into lane i mod 16, lanes folded in half."""
         out = np.empty(len(signals))
-        self._call("ts_square_norms", n_threads, c_rows(signals), address(out))
+        self._call("ts_square_norms", c_rows(signals), address(out))
         return out
 
-    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
+    def magnitude_sums(self, projected: Float32) -> Float64:
         """Return the sum of magnitudes of each row, in the order of ``square_norms``."""
         out = np.empty(len(projected))
-        self._call("ts_magnitude_sums", n_threads, c_rows(projected), address(out))
+        self._call("ts_magnitude_sums", c_rows(projected), address(out))
         return out
 
-    def inner_products(self, rows: Float32, vector: Float64, *, n_threads: int = 1) -> Float64:
+    def inner_products(self, rows: Float32, vector: Float64) -> Float64:
         """Return the inner product of each row with a vector, in the order of ``square_norms``."""
         out = np.empty(len(rows))
-        self._call("ts_inner_products", n_threads, c_rows(rows), address(vector), address(out))
+        self._call("ts_inner_products", c_rows(rows), address(vector), address(out))
         return out
 
-    def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
+    def select(self, projected: Float32, n_bits: int) -> tuple[Int32, Bytes, Float64]:
         """Select the ``n_bits`` largest magnitudes of each row; of equal ones the lower location wins.
 
         Returns ascending locations (n, n_bits), their packed signs, and the sums of their magnitudes.
@@ -343,103 +382,101 @@ class Kernels:
         signs = np.empty((n, -(-n_bits // 8)), np.uint8)
         totals = np.empty(n)
         selection = CSelection(c_rows(projected), n_bits, address(locations), address(signs), address(totals))
-        self._call("ts_select", n_threads, selection)
+        self._call("ts_select", selection)
         return locations, signs, totals
 
-    def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
+    def pack_bits(self, projected: Float32) -> Bytes:
         """Return ``projected >= 0``, packed."""
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
-        self._call("ts_pack_bits", n_threads, c_rows(projected), address(out))
+        self._call("ts_pack_bits", c_rows(projected), address(out))
         return out
 
-    def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
+    def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes) -> Bytes:
         """Return adaptive codes (n_codes, layout.code_bytes) of locations and packed signs."""
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
         contents = CContents(address(locations), address(signs))
-        self._call("ts_pack_codes", n_threads, c_layout(layout), len(locations), contents, address(out))
+        self._call("ts_pack_codes", c_layout(layout), len(locations), contents, address(out))
         return out
 
-    def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
+    def unpack_codes(self, layout: Layout, codes: Bytes) -> tuple[Int32, Bytes]:
         """Return locations and packed signs of adaptive codes; arbitrary bytes give locations in the pool."""
         locations = np.empty((len(codes), layout.n_bits), np.int32)
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
         contents = CContents(address(locations), address(signs))
-        self._call("ts_unpack_codes", n_threads, c_layout(layout), address(codes), len(codes), contents)
+        self._call("ts_unpack_codes", c_layout(layout), address(codes), len(codes), contents)
         return locations, signs
 
-    def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
+    def valid_codes(self, layout: Layout, codes: Bytes) -> Booleans:
         """Return whether ``pack_codes`` could have made each code of ascending locations."""
         out = np.empty(len(codes), np.bool_)
-        self._call("ts_valid_codes", n_threads, c_layout(layout), address(codes), len(codes), address(out))
+        self._call("ts_valid_codes", c_layout(layout), address(codes), len(codes), address(out))
         return out
 
-    def encode_groups(self, projected: Float32, *, n_threads: int = 1) -> tuple[Bytes, Float64]:
+    def encode_groups(self, projected: Float32) -> tuple[Bytes, Float64]:
         """Return nibbles of groups of eight projections, two per byte, and the sums of the largest magnitudes.
 
         A nibble is the location of the largest magnitude (of equal ones the lower), plus 8 if it is not negative.
         """
         n, n_pool = projected.shape
         out, totals = np.empty((n, n_pool // 16), np.uint8), np.empty(n)
-        self._call("ts_encode_groups", n_threads, c_rows(projected), address(out), address(totals))
+        self._call("ts_encode_groups", c_rows(projected), address(out), address(totals))
         return out, totals
 
-    def ring_encode(self, ring: Ring, coordinates: Float32, *, n_threads: int = 1) -> Bytes:
+    def ring_encode(self, ring: Ring, coordinates: Float32) -> Bytes:
         """Return trellis codes of coordinates, (n, n_steps / 2 + 2): the cheapest closed paths, and cosine factors.
 
         A first pass from the middle of the ring finds the state at its beginning, where the second begins and ends. Of
         equal costs the lower state wins.
         """
         out = np.empty((len(coordinates), ring.n_steps // 2 + FACTOR_BYTES), np.uint8)
-        self._call("ts_ring_encode", n_threads, c_ring(ring), c_rows(coordinates), address(out))
+        self._call("ts_ring_encode", c_ring(ring), c_rows(coordinates), address(out))
         return out
 
-    def ring_norms(self, ring: Ring, codes: Bytes, *, n_threads: int = 1) -> Float64:
+    def ring_norms(self, ring: Ring, codes: Bytes) -> Float64:
         """Return the norms of mean plus reconstruction of trellis codes, which may be followed by other bytes."""
         out = np.empty(len(codes))
-        self._call("ts_ring_norms", n_threads, c_ring(ring), address(codes), *codes.shape, address(out))
+        self._call("ts_ring_norms", c_ring(ring), address(codes), *codes.shape, address(out))
         return out
 
-    def decode(self, scoring: Scoring, codes: Bytes, *, n_threads: int = 1) -> Int8:
+    def decode(self, scoring: Scoring, codes: Bytes) -> Int8:
         """Return the levels of codes, (n_codes, width); arbitrary bytes are safe."""
         out = np.empty((len(codes), scoring.width), np.int8)
-        self._call("ts_decode", n_threads, c_scoring(scoring), address(codes), len(codes), address(out))
+        self._call("ts_decode", c_scoring(scoring), address(codes), len(codes), address(out))
         return out
 
-    def round(self, values: Float32, limit: int, *, n_threads: int = 1) -> tuple[Int16, Float32]:
+    def round(self, values: Float32, limit: int) -> tuple[Int16, Float32]:
         """Return rows rounded to multiples of a step, and the steps.
 
         The step of a row is its largest magnitude over ``limit``, in float32, or 1 if that is 0; quotients in float64
         are rounded to the nearest integer, ties to even.
         """
         out, steps = np.empty(values.shape, np.int16), np.empty(len(values), np.float32)
-        self._call("ts_round", n_threads, c_rows(values), limit, address(out), address(steps))
+        self._call("ts_round", c_rows(values), limit, address(out), address(steps))
         return out, steps
 
-    def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries, *, n_threads: int = 1) -> Float32:
+    def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries) -> Float32:
         """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
         out = np.empty((len(queries), len(codes)), np.float32)
         arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), address(out)
-        self._call("ts_scores", n_threads, *arguments)
+        self._call("ts_scores", *arguments)
         return out
 
     def rank(
-        self, scoring: Scoring, ranges: Sequence[CodeRange], queries: RoundedQueries, k: int, *, n_threads: int = 1
+        self, scoring: Scoring, ranges: Sequence[CodeRange], queries: RoundedQueries, k: int
     ) -> tuple[Int64, Float32]:
         """Return rows and scores, (n_queries, k), of the k codes with the highest scores, then -1 and nan.
 
         Sorted by falling score, then by id. Scores are those of :meth:`scores`.
         """
         rows, values, best = _best(len(queries), k)
-        self._call("ts_rank", n_threads, c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
+        self._call("ts_rank", c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
         return rows, values
 
-    def visit(
-        self, scoring: Scoring, visits: VisitedCodes, queries: RoundedQueries, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
+    def visit(self, scoring: Scoring, visits: VisitedCodes, queries: RoundedQueries, k: int) -> tuple[Int64, Float32]:
         """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
         rows, values, best = _best(len(queries), k)
-        self._call("ts_visit", n_threads, c_scoring(scoring), c_visits(visits), c_queries(queries), best)
+        self._call("ts_visit", c_scoring(scoring), c_visits(visits), c_queries(queries), best)
         return rows, values
 
     def within(
@@ -448,8 +485,6 @@ class Kernels:
         ranges: Sequence[CodeRange],
         queries: RoundedQueries,
         bounds: Float32,
-        *,
-        n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
         """Return starts (n_queries + 1,), ascending rows and scores of all codes that reach the bound of each query."""
         arguments, n_queries = (c_scoring(scoring), c_code_ranges(ranges), c_queries(queries)), len(queries)
@@ -458,23 +493,21 @@ class Kernels:
             rows, values = np.empty(capacity, np.int64), np.empty(capacity, np.float32)
             counts = np.zeros(n_queries, np.int64)
             found = CFound(address(bounds), capacity, address(rows), address(values), address(counts))
-            self._call("ts_within", n_threads, *arguments, found)
+            self._call("ts_within", *arguments, found)
             starts = np.append(0, np.cumsum(counts)).astype(np.int64)
             total = int(starts[-1])
             if total <= capacity:
                 return starts, rows[:total].copy(), values[:total].copy()
             capacity = total
 
-    def byte_products(self, queries: Int8, rows: Bytes, *, n_threads: int = 1) -> Int32:
+    def byte_products(self, queries: Int8, rows: Bytes) -> Int32:
         """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
         out = np.empty((len(queries), len(rows)), np.int32)
         bytes_ = CBytes(address(queries), address(rows), *out.shape, rows.shape[1])
-        self._call("ts_byte_products", n_threads, bytes_, address(out))
+        self._call("ts_byte_products", bytes_, address(out))
         return out
 
-    def choose_regions(
-        self, regions: RegionMeans, rule: RegionRule, units: Float32, *, n_threads: int = 1
-    ) -> tuple[Float32, Int64, Int32]:
+    def choose_regions(self, regions: RegionMeans, rule: RegionRule, units: Float32) -> tuple[Float32, Int64, Int32]:
         """Return best scores, starts and regions of each unit query: its nearest regions, as the rule asks for.
 
         The regions of query q are ``regions[starts[q] : starts[q + 1]]``, nearest first, of equal scores the lower one.
@@ -489,24 +522,24 @@ class Kernels:
         while True:
             chosen = np.empty(capacity, np.int32)
             found = CRegionChoice(address(best), address(starts), address(chosen), capacity)
-            self._call("ts_choose_regions", n_threads, means, asked, c_rows(units), found)
+            self._call("ts_choose_regions", means, asked, c_rows(units), found)
             if starts[-1] <= capacity:
                 return best, starts, chosen[: starts[-1]]
             capacity = int(starts[-1])
 
-    def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
+    def encode_sets(self, locations: Int32, n_pool: int, capacity: int) -> tuple[Bytes, Int64]:
         """Code sets of locations arithmetically: return zero-padded rows of ``capacity`` bytes, and lengths."""
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
         sets = CSets(*locations.shape, n_pool, capacity)
-        self._call("ts_encode_sets", n_threads, sets, address(locations), address(out), address(lengths))
+        self._call("ts_encode_sets", sets, address(locations), address(out), address(lengths))
         return out, lengths
 
-    def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
+    def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int) -> Int32:
         """Return the sets of ``encode_sets``; arbitrary bytes give some valid set."""
         out = np.empty((len(coded), n_bits), np.int32)
         sets = CSets(len(coded), n_bits, n_pool, coded.shape[1])
-        self._call("ts_decode_sets", n_threads, sets, address(coded), address(out))
+        self._call("ts_decode_sets", sets, address(coded), address(out))
         return out
 
 

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from .. import kernels
 from .._arrays import Float32
 from .._random import RandomState
 from ..heads.recipes import RecipeOptions, empty_weights
@@ -76,7 +75,7 @@ def compress(
     for start in range(0, linear.out_features, size):
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
-        layer.codes[part] = torch.from_numpy(coding.encode(values, n_threads=kernels.n_threads(None)))
+        layer.codes[part] = torch.from_numpy(coding.encode(values))
         _keep_weights(layer, part, values)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)

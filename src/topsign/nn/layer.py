@@ -170,7 +170,7 @@ class CompressedLinear(HeadLayer):
         shape = {"n_bits": n_bits, "n_bytes": n_bytes, "n_pool": n_pool, "projection": projection}
         recipe = _make_recipe(family, self.in_features, **shape, random_state=random_state)
         self._set_recipe(recipe)
-        zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32), n_threads=1)
+        zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32))
         self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)

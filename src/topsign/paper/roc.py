@@ -207,7 +207,7 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     yield names[11], codes.scores(projected, query_norms=norms)
     recipe = GroupedRecipe.make(n_features=N_FEATURES, n_bytes=GROUPED_BYTES, random_state=seed)
     entries, projected = recipe.projection.apply(references), recipe.projection.apply(queries)
-    grouped = GroupedCodes(recipe.packed(entries, n_threads=1)[0], recipe=recipe)
+    grouped = GroupedCodes(recipe.packed(entries)[0], recipe=recipe)
     yield names[12], -grouped.mismatches(projected)
     yield names[13], grouped.scores(projected, query_norms=norms)
 

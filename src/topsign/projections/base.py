@@ -51,9 +51,7 @@ class Projection(ABC):
         """Number of signals per block."""
         return max(1, self.block_bytes // (4 * max(self.shape)))
 
-    def apply(
-        self, signals: npt.ArrayLike, *, rows: npt.ArrayLike | None = None, n_threads: int | None = None
-    ) -> Float32:
+    def apply(self, signals: npt.ArrayLike, *, rows: npt.ArrayLike | None = None) -> Float32:
         """Project signals on all rows of the pool, or only on ``rows``.
 
         Parameters
@@ -76,10 +74,9 @@ class Projection(ABC):
         """
         signals = as_signals(signals, n_features=self.n_features)
         rows = None if rows is None else check_rows(rows, self.n_pool)
-        n_threads = kernels.n_threads(n_threads)
         out = np.empty((len(signals), self.n_pool if rows is None else len(rows)), np.float32)
-        for block in float_blocks(signals, self.block_signals, n_threads=n_threads):
-            self.project_block(block.values, rows, out[block.rows], n_threads)
+        for block in float_blocks(signals, self.block_signals):
+            self.project_block(block.values, rows, out[block.rows])
         return Projected.of(out, self) if rows is None else out
 
     @lazy
@@ -103,7 +100,7 @@ class Projection(ABC):
         return digest.hexdigest()[:32]
 
     @abstractmethod
-    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
         """Write the projections of a block of float32 signals into ``out`` without validation."""
 
     def transposed(self, values: Float32) -> Float32:

@@ -37,7 +37,6 @@ def float_blocks(
     *,
     part: slice | None = None,
     minus: Float32 | None = None,
-    n_threads: int | None = None,
     name: str = "signals",
 ) -> Iterator[Block]:
     """Yield blocks of ``n_rows`` signals as float32, after subtracting the vector ``minus``.
@@ -46,14 +45,13 @@ def float_blocks(
 
     Raises ValueError with the row of the first signal that is not finite or whose norm is out of range.
     """
-    n_threads = kernels.n_threads(n_threads)
     first, end, step = (part or slice(None)).indices(len(signals))
     for start in range(first, end, n_rows * step):
         rows = slice(start, min(start + n_rows * step, end), step)
         with np.errstate(over="ignore", invalid="ignore"):
             raw = np.ascontiguousarray(signals[rows], dtype=np.float32)
             values = raw if minus is None else raw - minus
-        square_norms = kernels.active().square_norms(values, n_threads=n_threads)
+        square_norms = kernels.active().square_norms(values)
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
         if np.count_nonzero(usable) < len(usable):
             for position in np.flatnonzero(~usable):

@@ -80,14 +80,14 @@ class IndependentRows(Projection):
             return [make(parts[0])]
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(kernels.n_threads(None)) as pool:
+        with ThreadPoolExecutor(kernels.n_threads()) as pool:
             return list(pool.map(make, parts))
 
     @property
     def _rows_in_workspace(self) -> int:
         return max(1, int(self.workspace_bytes // self._row_bytes))
 
-    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
         if self.fits:
             if self._kept is None:
                 self._kept = self._make_rows(np.arange(self.n_pool))

@@ -90,7 +90,7 @@ class Principal(Projection):
         matrix = np.empty(self.shape, np.float32)
         matrix[: self.n_axes] = (turns[:, : self.n_axes] * (signs * np.sqrt(self.n_features))).T
         if self._rest is not None:
-            matrix[self.n_axes :] = self._rotated(turns[:, self.n_axes :].astype(np.float32), 1).T
+            matrix[self.n_axes :] = self._rotated(turns[:, self.n_axes :].astype(np.float32)).T
         return matrix
 
     @lazy
@@ -102,24 +102,24 @@ class Principal(Projection):
             return None
         return self._panels if rows is None else kernels.Panels.of(self._matrix[rows])
 
-    def _rotated(self, left: Float32, n_threads: int) -> Float32:
+    def _rotated(self, left: Float32) -> Float32:
         """Rotate coordinates in the orthogonal complement of the axes."""
         assert self._rest is not None
         rotated = np.empty_like(left)
-        self._rest.project_block(left, None, rotated, n_threads)
+        self._rest.project_block(left, None, rotated)
         return rotated * np.float32(np.sqrt(self.n_features / left.shape[1]))
 
-    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
         panels = self.panels(rows)
         if panels is not None:
-            kernels.active().multiply(values, [kernels.Product(panels, out=out)], n_threads=n_threads)
+            kernels.active().multiply(values, [kernels.Product(panels, out=out)])
             return
         vectors, triangle, signs = self._reflectors
         turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)
         whole = out if rows is None else np.empty_like(values)
         whole[:, : self.n_axes] = turned[:, : self.n_axes] * (signs * np.float32(np.sqrt(self.n_features)))
         if self._rest is not None:
-            whole[:, self.n_axes :] = self._rotated(np.ascontiguousarray(turned[:, self.n_axes :]), n_threads)
+            whole[:, self.n_axes :] = self._rotated(np.ascontiguousarray(turned[:, self.n_axes :]))
         if rows is not None:
             out[:] = whole[:, rows]
 

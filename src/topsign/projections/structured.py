@@ -27,7 +27,7 @@ class StackedBlocks(Projection):
         return -(-self.n_pool // self.n_features)
 
     @abstractmethod
-    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+    def _rotate(self, block: int, values: Float32, out: Float32) -> None:
         """Apply one square operator."""
 
     @abstractmethod
@@ -49,14 +49,14 @@ class StackedBlocks(Projection):
         coordinates[last] = self.last_coordinates[coordinates[last]]
         return blocks, coordinates
 
-    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
         if rows is None and self.n_pool == self.n_features:
-            self._rotate(0, values, out, n_threads)
+            self._rotate(0, values, out)
             return
         rotated = np.empty_like(values)
         if rows is None:
             for block in range(self.n_blocks):
-                self._rotate(block, values, rotated, n_threads)
+                self._rotate(block, values, rotated)
                 here = out[:, block * self.n_features : (block + 1) * self.n_features]
                 if here.shape == rotated.shape:
                     here[:] = rotated
@@ -65,7 +65,7 @@ class StackedBlocks(Projection):
             return
         blocks, coordinates = self._place(rows)
         for block in np.unique(blocks):
-            self._rotate(int(block), values, rotated, n_threads)
+            self._rotate(int(block), values, rotated)
             here = blocks == block
             out[:, here] = rotated[:, coordinates[here]]
 
@@ -122,8 +122,8 @@ class Hadamard(StackedBlocks):
         bits = [random_bits(self.seed, self.kind, stream, self.n_features) for stream in streams]
         return np.stack(bits).reshape(self.n_blocks, self.rounds, -1)
 
-    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
-        kernels.active().rotate(values, self.signs[block], out=out, n_threads=n_threads)
+    def _rotate(self, block: int, values: Float32, out: Float32) -> None:
+        kernels.active().rotate(values, self.signs[block], out=out)
 
     def _rotate_back(self, block: int, values: Float32) -> Float32:
         return kernels.active().rotate(values, self.signs[block], transpose=True)
@@ -188,12 +188,12 @@ class Circulant(StackedBlocks):
             spectra.append(phases * np.sqrt(self.n_features))
         return np.stack(spectra).astype(np.complex64)
 
-    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+    def _rotate(self, block: int, values: Float32, out: Float32) -> None:
         import scipy.fft
 
-        transformed = scipy.fft.rfft(values * self._flips[block], axis=1, workers=n_threads)
+        transformed = scipy.fft.rfft(values * self._flips[block], axis=1, workers=kernels.n_threads())
         transformed *= self._spectra[block]
-        out[:] = scipy.fft.irfft(transformed, n=self.n_features, axis=1, workers=n_threads)
+        out[:] = scipy.fft.irfft(transformed, n=self.n_features, axis=1, workers=kernels.n_threads())
 
     def _rotate_back(self, block: int, values: Float32) -> Float32:
         import scipy.fft

@@ -1,23 +1,35 @@
-"""Search: engines that execute comparisons over snapshots, significance, calibration, rescoring and pairs."""
+"""Search: engines that execute comparisons over snapshots, rescoring and pairs."""
 
 from __future__ import annotations
 
-from .calibration import Calibration, Population, Progress, bulk_of_queries, learn_calibration
-from .engine import ENGINE, Engine, KernelEngine, living_ranges
-from .equal_codes import EqualCodes
-from .hits import Hits
-from .limits import RangeLimit
-from .pairs import PairLimit, compare_entries
+from .engine import ENGINE, Engine, Hits, KernelEngine, living_ranges
+from .originals import ExactSignals, KeptOriginals, Originals, Source, rank_exactly
+from .pairs import EqualCodes, PairedEntries, PairLimit, Reduced, compare_entries, find_groups, find_pairs
+from .query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit, query_blocks
 from .recall import MIN_QUERIES as MIN_RECALL_QUERIES
-from .recall import RecallCalibration
-from .recall_learning import calibrate_recall, n_calibration, queries_of, sample_rows
-from .region_order import RegionOrder, RegionVisits
-from .regions import MAX_REGIONS, Regions, automatic_regions, decoded_rows, learn_regions
+from .recall import (
+    NOT_ASKED,
+    RecallCalibration,
+    RegionEntries,
+    RegionSearch,
+    VisitReport,
+    calibrate_recall,
+    n_calibration,
+    queries_of,
+    sample_rows,
+)
+from .regions import (
+    MAX_REGIONS,
+    Progress,
+    RegionOrder,
+    Regions,
+    RegionVisits,
+    automatic_regions,
+    decoded_rows,
+    learn_regions,
+)
 from .regions import MIN_ENTRIES as MIN_REGION_ENTRIES
-from .rescoring import ExactSignals, KeptOriginals, Originals, Source, rank_exactly
 from .sample import SampleDraw, first_excluded, keep_signals, likely_excluded, own_signals, pruned, sampled_rows
-from .scan import SMALL_QUERY_BYTES, Scan, make_scans
-from .visiting import NOT_ASKED, RegionEntries, RegionSearch, Visited
 
 __all__ = [
     "ENGINE",
@@ -26,7 +38,6 @@ __all__ = [
     "MIN_REGION_ENTRIES",
     "NOT_ASKED",
     "SMALL_QUERY_BYTES",
-    "Calibration",
     "Engine",
     "EqualCodes",
     "ExactSignals",
@@ -35,35 +46,36 @@ __all__ = [
     "KernelEngine",
     "Originals",
     "PairLimit",
-    "Population",
+    "PairedEntries",
     "Progress",
+    "QueryBlock",
     "RangeLimit",
     "RecallCalibration",
+    "Reduced",
     "RegionEntries",
     "RegionOrder",
     "RegionSearch",
     "RegionVisits",
     "Regions",
     "SampleDraw",
-    "Scan",
     "Source",
-    "Visited",
+    "VisitReport",
     "automatic_regions",
-    "bulk_of_queries",
     "calibrate_recall",
     "compare_entries",
     "decoded_rows",
+    "find_groups",
+    "find_pairs",
     "first_excluded",
     "keep_signals",
-    "learn_calibration",
     "learn_regions",
     "likely_excluded",
     "living_ranges",
-    "make_scans",
     "n_calibration",
     "own_signals",
     "pruned",
     "queries_of",
+    "query_blocks",
     "rank_exactly",
     "sample_rows",
     "sampled_rows",

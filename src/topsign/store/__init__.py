@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from .extras import ORIGINAL_TYPES, pack_originals, unpack_originals
 from .memory import Change, MemoryStore, Store, Table
-from .segments import Arrays, Columns, Segment, make_segments, merge_segments, take_positions
-from .snapshot import Snapshot
-from .stores import Path, check_place, exists, open_store, resolve, save_store, store_for_recipe
-from .texts import Metadata, Note, TextIds
-
-# The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
+from .opening import Path, check_place, exists, open_store, resolve, save_store, store_for_recipe
+from .segments import (
+    ORIGINAL_TYPES,
+    Arrays,
+    Columns,
+    Metadata,
+    Note,
+    Segment,
+    Snapshot,
+    TextIds,
+    make_segments,
+    merge_segments,
+    pack_originals,
+    take_positions,
+    unpack_originals,
+)
 
 __all__ = [
     "ORIGINAL_TYPES",

@@ -14,8 +14,7 @@ from .._arrays import Array, Int64
 from .._checks import MAX_ID
 from .._files import Record
 from ..families import Recipe
-from .segments import Segment
-from .snapshot import Snapshot
+from .segments import Segment, Snapshot
 
 Result = TypeVar("Result")
 

@@ -1,18 +1,294 @@
-"""Versions of a store: listing, commit and cleaning.
-
-A commit creates the next manifest exclusively. Its random token identifies this client's manifest, which resolves lost
-replies, and a later listing shows whether newer versions descend from it.
-"""
+"""Versions of a store: manifests, their listing, commit and cleaning."""
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import secrets
 import time
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from .._checks import MAX_ID
+from .._files import Record, parse_json
+from .._lazy import lazy
 from .._system import why
 from ..errors import ConflictError, StorageError
-from .backend import FOLDERS, Backend, UnsettledError
-from .manifest import MAX_BYTES, MAX_VERSION, Manifest, is_unique, parse_version, version_name
+from .backends import FOLDERS, Backend, UnsettledError
+from .segments import ORIGINAL_TYPES
+
+FORMAT = 2
+
+MAX_BYTES = 2**28
+"""Maximum size of a manifest in bytes."""
+
+MAX_VERSION = 2**63 - 1
+"""Largest number of a version."""
+
+N_ANCESTORS = 100
+"""Number of ancestor tokens in a manifest, so that descent can be checked after cleaning."""
+
+_PREFIX = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+_NAME = re.compile(r"[0-9a-f]{32}")
+_OTHER_FOLDERS = {
+    "removed": "removed",
+    "metadata": "metadata",
+    "originals": "segments",
+    "regions": "segments",
+}
+_UNIQUE = re.compile(r"\.?[0-9a-f]{32}(\.json|\.safetensors)?")
+_VERSION = re.compile(r"([0-9]{20})\.json")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """File of a version: name, size, and CRC-32 of its header.
+
+    Small files are stored in the manifest itself, so that a small change writes one file instead of two.
+    """
+
+    folder: str
+    name: str
+    n_bytes: int
+    crc32: int
+    entries: int  # number of entries that the file holds or removes
+    content: bytes | None = None  # of a file stored in the manifest
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{self.name}." + ("json" if self.folder == "recipes" else "safetensors")
+
+    def to_json(self) -> Record:
+        record: Record = {"file": self.name, "bytes": self.n_bytes, "crc32": f"{self.crc32:08x}"}
+        record |= {"entries": self.entries}
+        return record if self.content is None else record | {"content": self._text}
+
+    @lazy
+    def _text(self) -> str:
+        """Content in base64, as manifests store it."""
+        return base64.b64encode(self.content or b"").decode()
+
+    @classmethod
+    def from_json(cls, record: Any, folder: str) -> FileRecord:
+        text = record.get("content") if isinstance(record, dict) else None
+        _check_members(record, {"file", "bytes", "crc32", "entries", *(["content"] if text is not None else [])})
+        name, crc32 = record["file"], record["crc32"]
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"file must be 32 hexadecimal digits, got {name!r}")
+        if not isinstance(crc32, str) or not re.fullmatch("[0-9a-f]{8}", crc32):
+            raise ValueError(f"crc32 must be 8 hexadecimal digits, got {crc32!r}")
+        if text is not None and not isinstance(text, str):
+            raise ValueError("content must be a text")
+        content = None if text is None else base64.b64decode(text, validate=True)
+        return cls(folder, name, _size(record, "bytes"), int(crc32, 16), _size(record, "entries"), content)
+
+
+def new_name() -> str:
+    """Return a random unique file name."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class SegmentRecord:
+    """Segment of a version: its file, and the files of later removals and replacements."""
+
+    file: FileRecord
+    removed: FileRecord | None = None
+    metadata: FileRecord | None = None
+    originals: FileRecord | None = None
+    regions: FileRecord | None = None
+
+    @lazy
+    def files(self) -> list[FileRecord]:
+        return [self.file, *self.other_files.values()]
+
+    @lazy
+    def other_files(self) -> dict[str, FileRecord]:
+        """Additional files of the segment by content."""
+        named = {name: getattr(self, name) for name in _OTHER_FOLDERS}
+        return {name: one for name, one in named.items() if one is not None}
+
+    def to_json(self) -> Record:
+        return self.file.to_json() | {name: one.to_json() for name, one in self.other_files.items()}
+
+    @classmethod
+    def from_json(cls, record: Any) -> SegmentRecord:
+        if not isinstance(record, dict):
+            raise ValueError("a segment must be an object")
+        rest = dict(record)
+        others = {
+            name: FileRecord.from_json(rest.pop(name), _OTHER_FOLDERS[name]) for name in _OTHER_FOLDERS if name in rest
+        }
+        return cls(FileRecord.from_json(rest, "segments"), **others)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Immutable description of one version of an index."""
+
+    recipe: FileRecord
+    index: str = field(default_factory=new_name)  # the same in all versions; detects another index at the same path
+    version: int = 1
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    ancestors: tuple[str, ...] = ()  # tokens of earlier versions, the latest first
+    library: str = ""
+    next_id: int = 0
+    segments: tuple[SegmentRecord, ...] = ()
+    sources: dict[str, Record] = field(default_factory=dict)
+    originals: str | None = None  # type of kept originals
+    tables: dict[str, FileRecord] = field(default_factory=dict)  # arrays of the whole index, by name
+
+    def next(self, **changes: Any) -> Manifest:
+        """Return the next version with these changes."""
+        ancestors = (self.token, *self.ancestors)[:N_ANCESTORS]
+        return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
+
+    def descends_from(self, other: Manifest) -> bool | None:
+        """Return whether this version equals or descends from another; None if that is too long ago to know."""
+        if self.index != other.index:
+            return False
+        if other.token in (self.token, *self.ancestors):
+            return True
+        return None if other.version < self.version - len(self.ancestors) else False
+
+    def repeats(self, other: Manifest) -> bool:
+        """Return whether a version makes the same change as another, with other names of new files."""
+
+        def unnamed(one: Manifest) -> tuple[Any, ...]:
+            files = [replace(file, name="") for file in one.records]
+            return replace(one, token="", segments=(), tables={}), [*one.tables], files
+
+        return unnamed(self) == unnamed(other)
+
+    @property
+    def records(self) -> Iterator[FileRecord]:
+        """Records of all files of this version."""
+        yield from (self.recipe, *self.tables.values())
+        for segment in self.segments:
+            yield from segment.files
+
+    @property
+    def files(self) -> Iterator[FileRecord]:
+        """Records of all files of this version, except those stored in the manifest."""
+        return (file for file in self.records if file.content is None)
+
+    @property
+    def n_inline(self) -> int:
+        """Bytes of the files stored in the manifest."""
+        return sum(file.n_bytes for file in self.records if file.content is not None)
+
+    @lazy
+    def content(self) -> bytes:
+        """Serialise the manifest."""
+        record = {
+            "format": FORMAT,
+            "library": self.library,
+            "index": self.index,
+            "version": self.version,
+            "token": self.token,
+            "ancestors": list(self.ancestors),
+            "recipe": self.recipe.to_json(),
+            "next_id": self.next_id,
+            "segments": [segment.to_json() for segment in self.segments],
+            "sources": self.sources,
+        }
+        record |= {} if self.originals is None else {"originals": self.originals}
+        record |= {"tables": {name: file.to_json() for name, file in self.tables.items()}} if self.tables else {}
+        body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[1:]
+        return b'{"checksum":"%08x",' % zlib.crc32(body) + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: str, version: int) -> Manifest:
+        """Parse the manifest of a version; raise StorageError if it is damaged or foreign."""
+        section = version_name(version)
+        prefix = _PREFIX.match(content)
+        if prefix is None:
+            raise StorageError(path, section, "damaged: it does not begin with a checksum")
+        body = memoryview(content)[prefix.end() :]
+        stored, computed = int(prefix[1], 16), zlib.crc32(body)
+        if stored != computed:
+            raise StorageError(path, section, f"damaged: checksum {stored:08x} stored, {computed:08x} computed")
+        try:
+            record = parse_json(content)
+            if (found := record.get("format")) != FORMAT:
+                remedy = "encode the signals again" if found == 1 else "upgrade topsign"
+                raise StorageError(path, section, f"format {found!r}; this library reads format {FORMAT}: {remedy}")
+            manifest = cls._from_json(record, version)
+            vars(manifest)["content"] = content
+            return manifest
+        except (ValueError, AttributeError) as error:
+            raise StorageError(path, section, f"damaged: {error}") from None
+
+    @classmethod
+    def _from_json(cls, record: Record, version: int) -> Manifest:
+        absent = {name for name in ("originals", "tables") if name not in record}
+        _check_members(record, {"checksum", "format", *cls.__dataclass_fields__} - absent)
+        originals, tables = record.get("originals"), record.get("tables", {})
+        if originals not in (None, *ORIGINAL_TYPES) or not isinstance(tables, dict):
+            raise ValueError(f"originals must be one of {', '.join(ORIGINAL_TYPES)}, and tables an object")
+        if record["version"] != version or not 0 < version <= MAX_VERSION:
+            raise ValueError(f"says that it is version {record['version']!r}")
+        if not isinstance(record["segments"], list) or not isinstance(record["sources"], dict):
+            raise ValueError("segments must be a list and sources an object")
+        if not all(isinstance(source, dict) for source in record["sources"].values()):
+            raise ValueError("sources must be objects")
+        ancestors = record["ancestors"]
+        if not isinstance(ancestors, list) or len(ancestors) > N_ANCESTORS:
+            raise ValueError(f"ancestors must be a list of at most {N_ANCESTORS} tokens")
+        for text in (record["index"], record["token"], record["library"], *ancestors):
+            if not isinstance(text, str):
+                raise ValueError(f"tokens and names must be texts, got {text!r}")
+        made = cls(
+            FileRecord.from_json(record["recipe"], "recipes"),
+            record["index"],
+            version,
+            record["token"],
+            tuple(ancestors),
+            record["library"],
+            _size(record, "next_id", MAX_ID + 1),
+            tuple(map(SegmentRecord.from_json, record["segments"])),
+            record["sources"],
+            originals,
+            {name: FileRecord.from_json(one, "segments") for name, one in tables.items()},
+        )
+        names = [file.path for file in made.records]
+        if len(set(names)) != len(names):
+            raise ValueError("a file is named twice")
+        return made
+
+
+def version_name(version: int) -> str:
+    """Return the file name of a version's manifest."""
+    return f"versions/{version:020d}.json"
+
+
+def parse_version(name: str) -> int | None:
+    """Return the version of a manifest's file name, or None for any other file."""
+    match = _VERSION.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def is_unique(name: str) -> bool:
+    """Return whether a file has a random name of an index, so that it may be deleted if no version needs it."""
+    return _UNIQUE.fullmatch(name) is not None
+
+
+def _check_members(record: Any, names: set[str]) -> None:
+    if not isinstance(record, dict) or record.keys() != names:
+        found = sorted(record) if isinstance(record, dict) else type(record).__name__
+        raise ValueError(f"members {sorted(names)} expected, got {found}")
+
+
+def _size(record: Record, name: str, most: int = 2**62) -> int:
+    value = record[name]
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} must be an integer in [0, {most}], got {value!r}")
+    return value
+
 
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
@@ -40,7 +316,11 @@ class UnknownOutcomeError(StorageError):
 
 
 class Versions:
-    """Manifests of a store."""
+    """Versions of a store.
+
+    A commit creates the next manifest exclusively. Its random token identifies this client's manifest, which resolves
+    lost replies, and a later listing shows whether newer versions descend from it.
+    """
 
     def __init__(self, backend: Backend, *, keep: int = 1) -> None:
         self.backend = backend

@@ -15,6 +15,9 @@ from .concentration import (
 from .design import PLANNED_FAMILIES, Plan, detection_at, plan
 from .detection import RocCurve, roc
 from .distances import (
+    SCORINGS,
+    correlation_from_hamming,
+    correlation_interval,
     expected_hamming,
     expected_hamming_bound,
     expected_hamming_given,
@@ -29,11 +32,8 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
-from .evidence import LikelihoodRatio, LikelihoodRatioModel
 from .grouped import (
     GroupedPlan,
-    grouped_agreement_log10_pvalue,
-    grouped_agreement_pvalue,
     grouped_correlation_from_agreement,
     grouped_correlation_from_hamming,
     grouped_correlation_interval,
@@ -47,26 +47,13 @@ from .grouped import (
     grouped_hamming_pmf,
     grouped_hamming_sf,
     grouped_hamming_variance,
-    grouped_match_log10_pvalue,
-    grouped_match_pvalue,
     grouped_mean_magnitude,
     grouped_score_moments,
 )
-from .inference import (
-    SCORINGS,
-    EmpiricalNull,
-    correct_pvalues,
-    correlation_from_hamming,
-    correlation_interval,
-    match_log10_pvalue,
-    match_pvalue,
-)
-from .log_tails import probability_text
-from .nulls import SearchNull, searches_needed
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
-from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
+from .tails import PROJECTIONS
 from .trellis import TrellisPlan, trellis_detection, trellis_energy
 from .water_filling import water_filling
 
@@ -75,21 +62,16 @@ __all__ = [
     "PROJECTIONS",
     "SCORINGS",
     "ClusterPlan",
-    "EmpiricalNull",
     "GroupedPlan",
-    "LikelihoodRatio",
-    "LikelihoodRatioModel",
     "Plan",
     "RocCurve",
     "SearchCosts",
-    "SearchNull",
     "TargetError",
     "TrellisPlan",
     "bits_for_distortion",
     "captured_energy",
     "chernoff_lower",
     "chernoff_upper",
-    "correct_pvalues",
     "correlation_from_hamming",
     "correlation_interval",
     "detection_at",
@@ -98,8 +80,6 @@ __all__ = [
     "expected_hamming_given",
     "expected_pair_hamming",
     "flip_probability",
-    "grouped_agreement_log10_pvalue",
-    "grouped_agreement_pvalue",
     "grouped_correlation_from_agreement",
     "grouped_correlation_from_hamming",
     "grouped_correlation_interval",
@@ -113,8 +93,6 @@ __all__ = [
     "grouped_hamming_pmf",
     "grouped_hamming_sf",
     "grouped_hamming_variance",
-    "grouped_match_log10_pvalue",
-    "grouped_match_pvalue",
     "grouped_mean_magnitude",
     "grouped_score_moments",
     "hamming_cdf",
@@ -123,8 +101,6 @@ __all__ = [
     "hamming_variance",
     "harter_approximation",
     "hoeffding",
-    "match_log10_pvalue",
-    "match_pvalue",
     "mean_kept_magnitude",
     "order_statistic_mean",
     "pair_flip_probability",
@@ -132,10 +108,8 @@ __all__ = [
     "plan_cluster",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
-    "probability_text",
     "rate_distortion_limit",
     "roc",
-    "searches_needed",
     "sign_expected_hamming",
     "storage_bits",
     "trellis_detection",

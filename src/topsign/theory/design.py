@@ -13,10 +13,9 @@ from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation, kappa_of
 from .grouped import GroupedPlan, grouped_detection, plan_grouped
-from .inference import mismatch_tail, score_tail, tail_threshold
 from .order_statistics import Selection
-from .pools import ORTHONORMAL, PROJECTIONS
 from .sizes import compact_bytes, storage_bits
+from .tails import ORTHONORMAL, PROJECTIONS, mismatch_tail, score_tail, tail_threshold
 from .trellis import TrellisPlan, plan_trellis
 
 N_BITS_STEP = 8

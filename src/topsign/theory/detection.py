@@ -21,9 +21,8 @@ from .distances import (
     universal_undithered_hamming,
 )
 from .grouped import grouped_selection
-from .inference import mismatch_tail, score_tail, tail_threshold
 from .order_statistics import Selection
-from .pools import effective_features, sample_correlations
+from .tails import effective_features, mismatch_tail, sample_correlations, score_tail, tail_threshold
 
 DETECTORS = (
     "uncompressed",
@@ -88,7 +87,7 @@ def roc(
         "grouped_asymmetric": grouped codes of n_bytes; "universal": n_bits of the universal embedding of unit-norm
         signals, with its ``step`` and ``dither``.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
-        The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.pools`.
+        The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.tails`.
 
     Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= n_features, except that asymmetric
     scores treat the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their

@@ -10,8 +10,10 @@ import scipy  # submodules are imported at their first use
 from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 
 from .._arrays import Float64
-from .._checks import check_pool, check_positive
+from .._checks import check_choice, check_pool, check_positive
 from .order_statistics import Selection, legendre_rule, pool_grid, threshold_rule
+
+SCORINGS = ("hamming", "asymmetric")
 
 _NODES, _NODE_WEIGHTS = legendre_rule(40)
 
@@ -117,6 +119,66 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
     below = _flip_above(np.maximum(threshold, 0), kappa_of(np.minimum(rho, np.sqrt(0.5))))
     bound = np.where(rho <= np.sqrt(0.5), below, (n_bits + 1) / (4 * (n_pool + 1)))
     return np.asarray(np.minimum(bound, sign_expected_hamming(rho)))
+
+
+def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
+    """Estimate the correlation from an observed Hamming distance.
+
+    Exact inversion of :func:`topsign.theory.expected_hamming`. That function is convex in kappa, so Newton steps from
+    zero never overshoot. A distance of 0 gives 1, and a distance of 1 gives -1.
+
+    >>> round(float(correlation_from_hamming(0.2, n_bits=800, n_pool=5000)), 6)
+    0.418356
+    """
+    n_bits, n_pool = check_pool(n_bits, n_pool)
+    d = np.asarray(hamming, dtype=np.float64)
+    if not ((d >= 0) & (d <= 1)).all():
+        raise ValueError("hamming must be fractions in [0, 1]; divide mismatches by n_bits")
+    if n_bits == n_pool:
+        return np.asarray(np.cos(np.pi * d))
+    grid = pool_grid(n_bits, n_pool)
+    rho = [_invert_mean(one, grid.magnitudes, grid.kept) for one in np.minimum(d, 1 - d).ravel()]
+    return np.asarray(np.where(d > 0.5, -1, 1) * np.array(rho).reshape(d.shape))
+
+
+def correlation_interval(
+    observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
+) -> Float64:
+    """Confidence interval for the correlation, with shape (..., 2).
+
+    ``scoring="hamming"``: ``observed`` counts mismatches. The exact distribution is inverted at both limits
+    (Clopper-Pearson), so the coverage is at least ``confidence``. ``scoring="asymmetric"``: ``observed`` is the
+    estimated correlation, which is treated as normal around the true value rho; its variance is
+    (1 - rho**2 + rho**2 V / m) / (m c**2), where c is the mean kept magnitude and V the variance of the sum of kept
+    magnitudes. The limits are solved for rho.
+
+    With a Gaussian pool the interval covers the correlation of the two signals. With an orthonormal pool it covers the
+    population correlation: "hamming" has exactly the same distribution, and the variance of "asymmetric" is smaller by
+    rho**2 (3/2 - rho**2) / n_features, so the coverage is higher than nominal.
+
+    >>> correlation_interval(100, n_bits=512, n_pool=8192).round(3)
+    array([0.311, 0.406])
+    """
+    return selection_interval(observed, Selection(*check_pool(n_bits, n_pool)), confidence, scoring)
+
+
+def selection_interval(observed: npt.ArrayLike, kept: Selection, confidence: float, scoring: str) -> Float64:
+    """Return :func:`correlation_interval` for any rule that selects projections."""
+    check_choice(scoring, "scoring", SCORINGS)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
+    values = np.asarray(observed, dtype=np.float64)
+    if scoring == "asymmetric":
+        q = ndtri((1 + confidence) / 2) ** 2 / (kept.n_kept * kept.mean_magnitude**2)
+        a = 1 - kept.sum_variance / kept.n_kept  # the variance is proportional to 1 - a * rho**2
+        farthest = np.sqrt((1 + q * a) / a)
+        r = np.clip(values, -farthest, farthest)
+        root = np.sqrt(np.maximum(0.0, q * (1 + q * a - a * r**2)))
+        return np.asarray(np.clip(np.stack([r - root, r + root], axis=-1) / (1 + q * a), -1, 1))
+    if not ((values >= 0) & (values <= kept.n_kept) & (values == np.floor(values))).all():
+        raise ValueError(f"mismatches must be integers in [0, {kept.n_kept}], got {observed!r}")
+    ends = {k: _mismatch_interval(k, kept, (1 - confidence) / 2) for k in set(values.ravel().tolist())}
+    return np.array([ends[k] for k in values.ravel().tolist()]).reshape(*values.shape, 2)
 
 
 def pair_flip_probability(
@@ -340,3 +402,32 @@ def _disagreement(h: Float64, k: Float64, r: Float64) -> Float64:
 
 def _owen(h: Float64, a: Float64) -> Float64:
     return owens_t(h, np.nan_to_num(a, nan=0.0, posinf=np.inf, neginf=-np.inf))  # type: ignore[no-any-return]
+
+
+def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
+    if hamming == 0:
+        return 1.0
+    kappa = 0.0
+    for _ in range(500):
+        excess = float(ndtr(-kappa * magnitudes) @ kept) - hamming
+        slope = float((np.exp(-((kappa * magnitudes) ** 2) / 2) * magnitudes) @ kept) / np.sqrt(2 * np.pi)
+        step = excess / slope if slope > 0 else 0.0
+        kappa += step
+        if step <= 1e-15 * kappa:
+            break
+    return float(kappa / np.hypot(1, kappa))
+
+
+def _mismatch_interval(k: float, kept: Selection, alpha: float) -> tuple[float, float]:
+    """Return the correlations at which P(mismatches <= k) and P(mismatches >= k) equal alpha."""
+    limit = 18.0  # tanh(18) is 1 to double precision
+
+    def few(z: float) -> float:
+        return float(mixture_tail(k, np.tanh(z), kept, binomial_cdf)) - alpha
+
+    def many(z: float) -> float:
+        return float(mixture_tail(k - 1, np.tanh(z), kept, binomial_sf)) - alpha
+
+    low = -1.0 if k == kept.n_kept else float(np.tanh(scipy.optimize.brentq(few, -limit, limit, xtol=1e-12)))
+    high = 1.0 if k == 0 else float(np.tanh(scipy.optimize.brentq(many, -limit, limit, xtol=1e-12)))
+    return low, high

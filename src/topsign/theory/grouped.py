@@ -15,32 +15,25 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import gammaln, logsumexp, owens_t
+from scipy.special import gammaln, owens_t
 
 from .._arrays import Float64
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
 from ..errors import TargetError
 from .distances import (
+    SCORINGS,
     binomial_cdf,
     binomial_sf,
     check_correlation,
+    correlation_from_hamming,
     expected_hamming,
     expected_pair_hamming,
     kappa_of,
     mixture_tail,
-)
-from .inference import (
-    SCORINGS,
-    correlation_from_hamming,
-    mismatch_tail,
-    score_tail,
     selection_interval,
-    selection_log10_pvalue,
-    tail_threshold,
 )
-from .log_tails import log10_tail, log_binomial_cdf, probabilities
 from .order_statistics import Selection, legendre_rule, mean_kept_magnitude
-from .pools import ORTHONORMAL, PROJECTIONS, blocks
+from .tails import ORTHONORMAL, PROJECTIONS, blocks, mismatch_tail, score_tail, tail_threshold
 
 GROUP_SIZE = 8
 GROUPS_PER_BYTE = 2
@@ -230,44 +223,6 @@ def _hypergeometric(a: float, c: float, x: Float64) -> Float64:
 # Significance and detection
 
 
-def grouped_match_pvalue(
-    observed: npt.ArrayLike,
-    *,
-    n_bytes: int,
-    n_features: int,
-    projection: str = "hadamard",
-    scoring: str = "hamming",
-) -> Float64:
-    """P-value of a match: the probability that an independent impostor is at least as close as observed.
-
-    ``observed`` counts mismatches ("hamming") or is the estimated correlation ("asymmetric"). With an orthonormal pool
-    of at most n_features rows, mismatches of an isotropic impostor are binomial with probability 1/2, and the score is
-    ``sqrt(n_features / n_groups) / E[T]`` times a sample correlation in n_features dimensions; both are exact. For
-    other pools see :func:`match_pvalue`.
-
-    >>> float(grouped_match_pvalue(0.08, n_bytes=448, n_features=8192, scoring="asymmetric").round(8))
-    9.66e-06
-    """
-    kept = grouped_selection(n_bytes)
-    return probabilities(selection_log10_pvalue(observed, kept, n_features, projection, scoring))
-
-
-def grouped_match_log10_pvalue(
-    observed: npt.ArrayLike,
-    *,
-    n_bytes: int,
-    n_features: int,
-    projection: str = "hadamard",
-    scoring: str = "hamming",
-) -> Float64:
-    """Decimal logarithm of :func:`grouped_match_pvalue`, for p-values that may be too small for a float.
-
-    >>> float(grouped_match_log10_pvalue(0, n_bytes=512, n_features=8192).round(4))  # 2**-1024
-    -308.2547
-    """
-    return selection_log10_pvalue(observed, grouped_selection(n_bytes), n_features, projection, scoring)
-
-
 def grouped_detection(
     n_bytes: npt.ArrayLike,
     *,
@@ -340,50 +295,6 @@ def grouped_correlation_from_agreement(agreement: npt.ArrayLike) -> Float64:
         raise ValueError("agreement must be fractions in [-1, 1]; divide it by the number of groups")
     expected, angles = _agreement_table()
     return np.asarray(np.sign(values) * np.cos(np.interp(np.abs(values), expected, angles)))
-
-
-def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Probability that the codes of two independent signals have at least this agreement, a count of groups.
-
-    Exact for independent normal projections: the number of groups with equal locations is binomial with probability
-    1/8, and their signs are equal with probability 1/2. The agreement is then the difference of two independent
-    binomial variables with n_groups trials of probability ``1 / (8 + sqrt(48))``.
-
-    >>> float(grouped_agreement_pvalue(40, n_bytes=448).round(6))
-    9.8e-05
-    """
-    return probabilities(grouped_agreement_log10_pvalue(agreement, n_bytes=n_bytes))
-
-
-def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Decimal logarithm of :func:`grouped_agreement_pvalue`, for p-values that may be too small for a float.
-
-    >>> float(grouped_agreement_log10_pvalue(1024, n_bytes=512).round(3))  # 16**-1024
-    -1233.019
-    """
-    n = grouped_selection(n_bytes).n_groups
-    counts = np.arange(n + 1)
-    # (1 + 14 t + t**2) / 16 generates one group; its roots are real, so it is a product of two Bernoulli variables.
-    p = 1 / (8 + np.sqrt(48))
-    values, where = np.unique(np.ceil(np.asarray(agreement, dtype=np.float64)), return_inverse=True)
-
-    def tail(agreed: Float64) -> Float64:
-        needed = agreed[:, np.newaxis] + counts - 1
-        return np.asarray(binomial_sf(needed, n, np.asarray(p)) @ scipy.stats.binom.pmf(counts, n, p))
-
-    def log_tail(agreed: Float64) -> Float64:
-        logs = scipy.stats.binom.logpmf(counts, n, p)
-        found = []
-        for one in agreed:
-            possible = counts[counts + one <= n]  # mismatching signs cannot exceed the rest of the groups
-            if not possible.size:
-                found.append(-np.inf)
-                continue
-            tails = log_binomial_cdf(n - one - possible, n, np.array([1 - p]))[:, 0]
-            found.append(float(logsumexp(logs[possible] + tails)))
-        return np.array(found)
-
-    return np.asarray(np.minimum(log10_tail(values, tail, log_tail), 0.0)[where].reshape(np.shape(agreement)))
 
 
 def agreement_probabilities(correlation: float) -> tuple[float, float]:

@@ -1,8 +1,8 @@
-"""Scans: a block of prepared queries, compared with entries and measured against a null distribution."""
+"""QueryBlock: prepared queries, compared with entries and measured against a null distribution."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,12 +10,46 @@ import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Float64
-from ..families import Comparison, Gather, Null, Recipe
+from .._checks import check_choice, check_false_alarm, check_real
+from ..families import SCORINGS, Comparison, Gather, Null, Recipe
 from ..store import Snapshot
-from .engine import ENGINE, Engine, row_ranges
-from .hits import Hits
-from .limits import RangeLimit
-from .region_order import RegionVisits
+from .engine import ENGINE, Engine, Hits, row_ranges
+from .regions import RegionVisits
+
+
+@dataclass(frozen=True)
+class RangeLimit:
+    """Limit of a range search: a score, a distance, or a significance level."""
+
+    value: float
+    is_level: bool = False  # whether the value is the probability of a false alarm in a search
+    n_entries: int = 0  # entries of the whole search, if it is a level
+
+    @classmethod
+    def checked(
+        cls, *, radius: float | None, threshold: float | None, false_alarm: float | None, scoring: str
+    ) -> RangeLimit:
+        """Return the limit that the arguments of a range search ask for."""
+        given = {"radius": radius, "threshold": threshold, "false_alarm": false_alarm}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise ValueError(
+                "give exactly one of radius, threshold and false_alarm, got " + (" and ".join(named) or "none")
+            )
+        check_choice(scoring, "scoring", SCORINGS)
+        goes_with = {"radius": "hamming", "threshold": "asymmetric"}.get(named[0], scoring)
+        if scoring != goes_with:
+            raise ValueError(f'{named[0]} goes with scoring="{goes_with}", got scoring="{scoring}"')
+        if false_alarm is not None:
+            return cls(check_false_alarm(false_alarm), is_level=True)
+        if radius is not None:
+            return cls(check_real(radius, "radius", minimum=0, maximum=1))
+        return cls(check_real(threshold, "threshold"))
+
+    def for_entries(self, n_entries: int) -> RangeLimit:
+        """Return the same limit for a search over ``n_entries`` entries, which may be divided among workers."""
+        return replace(self, n_entries=n_entries)
+
 
 QUERY_BYTES = 2**26  # bytes of prepared queries in memory at a time
 SMALL_QUERY_BYTES = 2**23
@@ -24,12 +58,11 @@ BLOCK_PAIRS = 2**22  # values computed at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Scan:
+class QueryBlock:
     """A block of prepared queries with the null distribution of their scores and the engine that compares them."""
 
     comparison: Comparison
     null: Null | None
-    n_threads: int
     engine: Engine = ENGINE
 
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
@@ -38,7 +71,7 @@ class Scan:
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, not yet measured."""
-        return self.engine.rank(self.comparison, snapshot, k, n_threads=self.n_threads)
+        return self.engine.rank(self.comparison, snapshot, k)
 
     def visit(self, snapshot: Snapshot, visits: RegionVisits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, measured; fewer if there are fewer."""
@@ -48,14 +81,14 @@ class Scan:
         if not ranges.arrays:
             return self.measure(snapshot, Hits.none())
         asked = kernels.VisitedCodes(ranges, visits.starts, visits.regions)
-        return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, asked, k, n_threads=self.n_threads))
+        return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, asked, k))
 
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough."""
         if limit.is_level:
             return self._significant(snapshot, limit.value, limit.n_entries)
         bounds = self.comparison.bounds(limit.value)
-        hits = self.engine.within(self.comparison, snapshot, bounds, n_threads=self.n_threads)
+        hits = self.engine.within(self.comparison, snapshot, bounds)
         hits = self.measure(snapshot, hits)
         distances = partial(self.distances, snapshot, hits)
         return hits[self.comparison.reaches(hits.scores, distances, limit.value)]
@@ -69,7 +102,7 @@ class Scan:
             )
         found = self.comparison.correlated()
         bounds = found.null_bounds(self.null.search_threshold(false_alarm, n_entries))
-        hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
+        hits = self.engine.within(found, snapshot, bounds)
         if found is not self.comparison:
             hits = replace(hits, values=self.values_of(snapshot, hits)).ordered()
         hits = self.measure(snapshot, hits)
@@ -84,7 +117,7 @@ class Scan:
         for start in range(0, len(rows), n_rows):
             some = rows[start : start + n_rows]
             ranges = row_ranges(snapshot, some)
-            starts, found, computed = self.comparison.within(ranges, everything, n_threads=self.n_threads)
+            starts, found, computed = self.comparison.within(ranges, everything)
             keys = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * n_all + found
             here = np.flatnonzero((hits.rows >= some[0]) & (hits.rows <= some[-1]))
             values[here] = computed[np.searchsorted(keys, hits.queries[here] * n_all + hits.rows[here])]
@@ -111,13 +144,13 @@ class Scan:
             return np.empty(0), np.empty(0)
         return self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
 
-    def correlated(self) -> Scan:
+    def correlated(self) -> QueryBlock:
         """Return the scan by correlation, in which significance is decided."""
         return replace(self, comparison=self.comparison.correlated())
 
-    def light(self) -> Scan:
+    def light(self) -> QueryBlock:
         """Return a smaller scan that can only compute distances."""
-        return Scan(self.comparison.light(), self.null, self.n_threads, self.engine)
+        return QueryBlock(self.comparison.light(), self.null, self.engine)
 
     def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the distances of hits; reads their codes again."""
@@ -137,24 +170,22 @@ class Scan:
         return gather
 
 
-def make_scans(
+def query_blocks(
     recipe: Recipe,
     queries: Array,
     *,
     scoring: str,
     adaptive_bits: int | None = None,
-    n_threads: int | None = None,
     n_bytes: int = QUERY_BYTES,
-    nulls: dict[str, Null] | None = None,
+    nulls: Mapping[str, Null] | None = None,
     engine: Engine = ENGINE,
-) -> Iterator[tuple[slice, Scan]]:
+) -> Iterator[tuple[slice, QueryBlock]]:
     """Yield blocks of queries, each with the scan that compares it with entries of this recipe.
 
     ``nulls``, by scoring, replace those of the family if queries keep all their projections.
     """
-    threads = kernels.n_threads(n_threads)
     n_rows = max(1, n_bytes // recipe.query_nbytes)
-    prepare = partial(recipe.prepare, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=threads)
+    prepare = partial(recipe.prepare, queries, scoring=scoring, adaptive_bits=adaptive_bits)
     if not len(queries):
         prepare(part=slice(0, 0))  # check the options although there are no queries
     for start in range(0, len(queries), n_rows):
@@ -164,7 +195,7 @@ def make_scans(
         null = comparison.null
         if nulls is not None and not comparison.fixed_null:
             null = nulls[comparison.scoring]
-        yield rows, Scan(comparison, null, threads, engine)
+        yield rows, QueryBlock(comparison, null, engine)
 
 
 def _check_directions(recipe: Recipe, comparison: Comparison, first: int) -> None:

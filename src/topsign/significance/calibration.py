@@ -8,6 +8,7 @@ of scores and any dependence between entries. Only rates below :attr:`SearchNull
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,8 +18,12 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_count, check_false_alarm
+from .._checks import check_choice, check_count, check_false_alarm
 from .._lazy import lazy
+from ..errors import StorageError
+from ..theory.tails import log_student_tail
+from .likelihood_ratios import CLOSER, LikelihoodRatio, LikelihoodRatioModel, check_scores
+from .p_values import log10_tail, probabilities
 
 EXCESS, CONFIDENCE = 1.5, 0.9
 """Given one calibration, the false-alarm rate is at most EXCESS times nominal with probability CONFIDENCE."""
@@ -28,6 +33,8 @@ SUPPORT = 10
 
 MAX_SCORES = 20_000
 """Maximum number of best scores in a null distribution."""
+
+FORMAT = 1
 
 N_KNOTS, MAX_KNOTS = 256, 4096
 TAIL_SHARE, MIN_TAIL = 0.1, 20
@@ -207,6 +214,140 @@ class SearchNull:
         if not (sound and type(n_entries) is int and 1 <= n_entries < 2**62 and step in (0.0, 1.0)):
             raise ValueError("not a learned null: its values are out of range")
         return cls(best, n_entries, knots, survival, step)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Null distributions of an index, by scoring, and the bulk of scores that drift is judged by."""
+
+    nulls: Mapping[str, SearchNull]  # of negated mismatches, and of estimated correlations
+    bulk: Float64  # (n,) ascending: a high quantile of each impostor's scores with random entries
+    own: bool = False  # whether the index's own signals were searched for
+
+    @property
+    def n_queries(self) -> int:
+        """Searches for impostors."""
+        return self.nulls["asymmetric"].n_searches
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of the index at the time."""
+        return self.nulls["asymmetric"].n_entries
+
+    @property
+    def level(self) -> float:
+        """Smallest false-alarm rate of a search that needs no model of the tail."""
+        return max(null.level for null in self.nulls.values())
+
+    @property
+    def floor(self) -> float:
+        """Smallest false-alarm rate, and smallest E-value, that is supported at all."""
+        return max(null.floor for null in self.nulls.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a record of plain values."""
+        nulls = {scoring: null.to_json() for scoring, null in self.nulls.items()}
+        return {"format": FORMAT, "nulls": nulls, "bulk": self.bulk.tolist(), "own": self.own}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Calibration:
+        """Return the calibration in a record that was read from ``path``; StorageError if it is not one."""
+        try:
+            if record["format"] != FORMAT:
+                raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
+            nulls = {scoring: SearchNull.from_json(one) for scoring, one in record["nulls"].items()}
+            bulk = np.array(record["bulk"], np.float64)
+            if "asymmetric" not in nulls or bulk.ndim != 1 or not (np.diff(bulk) >= 0).all() or len(bulk) > MAX_SCORES:
+                raise ValueError("it has no null of real-valued scores")
+            return cls(nulls, bulk, bool(record["own"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StorageError(path, "calibration", f"cannot be read: {error}; calibrate the index again") from None
+
+
+@dataclass(frozen=True)
+class EmpiricalNull:
+    """Null distribution of scores, learned from known impostors.
+
+    Parameters
+    ----------
+    impostors : array
+        Scores (or mismatches) of pairs known not to match.
+    method : "rank" or "normal"
+        ``rank`` counts the impostors that are at least as close; the p-value is ``(1 + count) / (1 + n)``, never below
+        1 / (1 + n). It is valid for any null distribution, provided that impostors and new scores are exchangeable.
+        ``normal`` fits a normal distribution and reports the predictive (Student) tail; its p-values can be smaller but
+        are valid only if the null distribution is normal.
+    closer : "larger" or "smaller"
+        Whether larger scores (correlations) or smaller scores (mismatches) mean a closer match.
+
+    Examples
+    --------
+    >>> null = EmpiricalNull(np.arange(99), method="rank")
+    >>> null.pvalue([98.5, 50]).round(12).tolist()
+    [0.01, 0.5]
+    """
+
+    impostors: npt.ArrayLike
+    method: str = "rank"
+    closer: str = "larger"
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, "method", ("rank", "normal"))
+        check_choice(self.closer, "closer", CLOSER)
+        scores = check_scores(self.impostors, "impostors")
+        object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
+
+    def pvalue(self, observed: npt.ArrayLike) -> Float64:
+        """Return the probability that an impostor is at least as close as each observed score; never 0."""
+        return probabilities(self.log10_pvalue(observed))
+
+    def log10_pvalue(self, observed: npt.ArrayLike) -> Float64:
+        """Return the decimal logarithm of :meth:`pvalue`, for p-values that may be too small for a float.
+
+        With ``method="rank"`` and n impostors it is at least ``-log10(1 + n)``.
+        """
+        impostors = np.asarray(self.impostors)
+        score = np.asarray(observed, dtype=np.float64) * (1 if self.closer == "larger" else -1)
+        n = len(impostors)
+        if self.method == "rank":
+            return np.asarray(np.log10(1 + n - np.searchsorted(impostors, score, side="left")) - np.log10(1 + n))
+        spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
+        return log10_tail(
+            np.asarray((score - impostors.mean()) / spread),
+            lambda t: np.asarray(scipy.stats.t.sf(t, n - 1)),
+            lambda t: log_student_tail(t, n - 1),
+        )
+
+    def threshold(self, false_alarm: npt.ArrayLike) -> Float64:
+        """Return the least close score whose p-value is at most ``false_alarm``; infinite if there is none.
+
+        With ``method="rank"`` the threshold is the floating-point number next to an impostor's score.
+        """
+        levels = np.asarray(false_alarm, dtype=np.float64)
+        if not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {false_alarm!r}")
+        impostors = np.asarray(self.impostors)
+        n = len(impostors)
+        if self.method == "normal":
+            spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
+            found = impostors.mean() + spread * scipy.stats.t.isf(levels, n - 1)
+        else:
+            n_above = np.floor(levels * (1 + n) * (1 + 1e-12)).astype(int) - 1  # impostors that may score as close
+            below = impostors[np.clip(n - 1 - n_above, 0, n - 1)]
+            found = np.where(n_above < 0, np.inf, np.nextafter(below, np.inf))
+        return np.asarray(found if self.closer == "larger" else -found)
+
+    def likelihood_ratio(
+        self, observed: npt.ArrayLike, *, matches: npt.ArrayLike, confidence: float = 0.95
+    ) -> LikelihoodRatio:
+        """Return likelihood ratios of match to impostor; ``matches`` are scores of known matches.
+
+        Ratios are smooth and monotone in the score, have confidence limits, and are bounded by the sample sizes; see
+        :class:`LikelihoodRatioModel`, which can be stored. Raises ValueError if matches are not closer than impostors.
+        """
+        impostors = np.asarray(self.impostors) * (1 if self.closer == "larger" else -1)
+        model = LikelihoodRatioModel.fit(matches, impostors=impostors, closer=self.closer, confidence=confidence)
+        return model.ratio(observed)
 
 
 def searches_needed(false_alarm: float) -> int:

@@ -2,19 +2,86 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from .._checks import check_count, check_real
+from .._files import Record
+from .._system import why
 from ..errors import StorageError
 from ..families import Recipe
-from .backend import Backend
-from .bucket import Bucket, is_url
+from .backends import FOLDERS, Backend, Bucket, LocalFolder, UnsettledError, is_url, make_folder
+from .folder_store import FolderStore, segment_limit
 from .memory import MemoryStore, Store, Table
-from .snapshot import Snapshot
+from .segments import Snapshot, merge_segments
+from .stored_columns import FileWriter, write_segment
+from .versions import FileRecord, Manifest, SupersededError, Versions, new_name
 
 Path = str | os.PathLike[str]
+
+
+def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
+    """Create a store with the entries of a snapshot atomically; raise FileExistsError if the name exists.
+
+    ``parts`` are those of :func:`write_first`.
+    """
+    try:
+        if is_url(path):
+            bucket = Bucket(path)
+            bucket.check_exclusive()
+            write_first(bucket, recipe, snapshot, **parts)
+        else:
+            make_folder(path, lambda folder: write_first(folder, recipe, snapshot, **parts))
+    except (FileExistsError, StorageError):
+        raise
+    except UnsettledError as error:
+        raise StorageError(path, "folder", f"exists, but may not survive a power loss: {why(error)}") from None
+    except OSError as error:
+        raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
+
+
+def write_first(
+    backend: Backend,
+    recipe: Recipe,
+    snapshot: Snapshot,
+    *,
+    next_id: int,
+    sources: dict[str, Record],
+    originals: str | None = None,
+    tables: Mapping[str, Table] | None = None,
+) -> None:
+    """Write the first version of a new store; raise FileExistsError if another client has written one."""
+    from importlib.metadata import version as version_of  # slow to import
+
+    writer = FileWriter(backend)
+    text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
+    file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
+    backend.create(file.path, [text])
+    parts = []
+    for group in snapshot.groups(limit=segment_limit(recipe, originals)):
+        merged = merge_segments(snapshot.segments[group])
+        parts.append(write_segment(writer, merged.columns))
+    manifest = Manifest(
+        file,
+        library=version_of("topsign"),
+        next_id=next_id,
+        segments=tuple(parts),
+        sources=sources,
+        originals=originals,
+        tables={name: writer.write("segments", table, 0) for name, table in (tables or {}).items()},
+    )
+    backend.sync(FOLDERS)
+    try:
+        Versions(backend).commit(manifest)
+    except SupersededError:
+        for one in manifest.files:
+            backend.delete(one.path)
+        raise FileExistsError(errno.EEXIST, "exists already", backend.path) from None
 
 
 def resolve(path: Path) -> str:
@@ -45,8 +112,6 @@ def store_for_recipe(
     check_place(path, timeout)
     if path is None:
         return MemoryStore(originals)
-    from .creation import create_store
-
     with suppress(FileExistsError):
         create_store(resolve(path), recipe, Snapshot(), next_id=0, sources={}, originals=originals)
     return open_store(path, readonly=False, timeout=timeout)
@@ -79,8 +144,6 @@ def open_store(
     optimistic: bool = False,
 ) -> Store:
     """Open the store in an existing folder."""
-    from .folder_store import FolderStore
-
     return FolderStore(
         _backend_at(resolve(path)),
         readonly=readonly,
@@ -92,8 +155,6 @@ def open_store(
 
 
 def _backend_at(target: str) -> Backend:
-    from .local import LocalFolder
-
     if is_url(target):
         return Bucket(target)
     try:
@@ -113,8 +174,6 @@ def check_absent(path: Path) -> None:
 
 def save_store(path: Path, recipe: Recipe, store: Store, *, tables: Mapping[str, Table]) -> None:
     """Write the entries of a store to a new folder; raise FileExistsError if another process has created it."""
-    from .creation import create_store
-
     check_absent(path)
     check_place(path, None)
     snapshot = store.snapshot

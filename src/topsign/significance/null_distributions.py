@@ -15,9 +15,10 @@ from scipy.special import log_ndtr, ndtri, ndtri_exp
 from .._arrays import Float64
 from .._lazy import lazy
 from ..theory import correlation_from_hamming, expected_hamming, hamming_variance
-from ..theory.inference import selection_interval, selection_log10_pvalue, tail_threshold
-from ..theory.log_tails import LN10, log10_tail, log_coordinate_tail, probabilities
+from ..theory.distances import selection_interval
 from ..theory.order_statistics import Selection
+from ..theory.tails import log_coordinate_tail, tail_threshold
+from .p_values import LN10, log10_tail, probabilities, selection_log10_pvalue
 
 N_NODES, N_FAR_NODES = 600, 100
 FAR, FARTHEST = -250.0, -1000.0

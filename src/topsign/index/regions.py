@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Int64
+from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
@@ -32,10 +32,89 @@ from ..search import (
     sample_rows,
 )
 from ..store import Change, Snapshot, Store, Table
-from .entry_set import EntrySet, LocalEntries
-from .ids import Ids
-from .recall_report import RecallCheck, RegionSummary
+from .entries import EntrySet, Ids, LocalEntries
 from .results import Neighbors
+
+DUE_GROWTH = 4
+"""Regions should be learned again when an index has grown by this factor."""
+
+
+@dataclass(frozen=True)
+class RegionSummary:
+    """Summary of the regions of an index."""
+
+    n_regions: int
+    n_learned: int  # entries there were when they were learned
+    n_entries: int  # entries there are
+    recall_of: str | None  # "codes" or "signals"; None if recall is not calibrated
+    n_queries: int  # of the calibration
+
+    @property
+    def growth(self) -> float:
+        """Entries there are, relative to those the regions were learned with."""
+        return self.n_entries / max(1, self.n_learned)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether learning again would make searches faster."""
+        return self.growth >= DUE_GROWTH
+
+
+@dataclass(frozen=True)
+class RecallCheck:
+    """Recall of queries, compared with what was asked for."""
+
+    asked: float
+    achieved: float
+    interval: tuple[float, float]  # 95%, of the mean over queries
+    predicted: float
+    visited: float  # mean share of the entries
+    exhaustive: float  # share of the queries for which all entries were visited
+    recall_of: str
+    k: int
+    n_queries: int
+
+    @classmethod
+    def of_search(cls, found: Neighbors, exact: Array, own: Array | None, *, k: int, asked: float) -> RecallCheck:
+        """Compare what a search for a recall found with the exact neighbours, without each query's own entry."""
+        achieved = _recalls(found.ids, exact, own, k)
+        return cls(
+            asked,
+            float(achieved.mean()),
+            _mean_interval(achieved),
+            float(np.mean(found.recall)),
+            float(np.mean(found.visited)),
+            float(np.mean(found.exhaustive != "")),
+            found.recall_of,
+            k,
+            len(achieved),
+        )
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"recall@{self.k} of {self.recall_of}: asked {self.asked:.3f}, achieved {self.achieved:.3f} "
+            f"[{low:.3f}, {high:.3f}] with {self.n_queries:,} queries, which visited {self.visited:.2%} of the entries"
+        )
+
+
+def _recalls(found: Array, exact: Array, own: Array | None, k: int) -> Float64:
+    """Return the share of the k exact neighbours of each query that were found, without the query itself."""
+    recalls = np.empty(len(found))
+    for row, (some, right) in enumerate(zip(found.tolist(), exact.tolist(), strict=True)):
+        left = None if own is None else own[row]
+        wanted = [one for one in right if one != left][:k]
+        had = {one for one in some if one != left}
+        recalls[row] = sum(one in had for one in wanted) / max(1, len(wanted))
+    return recalls
+
+
+def _mean_interval(values: Float64) -> tuple[float, float]:
+    """Return the 95% interval of a mean over queries."""
+    half = 1.96 * float(values.std()) / np.sqrt(max(1, len(values)))
+    mean = float(values.mean()) if len(values) else float("nan")
+    return max(0.0, mean - half), min(1.0, mean + half)
+
 
 REGIONS, RECALL = "regions", "recall"
 """Names of tables in a store."""
@@ -43,7 +122,7 @@ REGIONS, RECALL = "regions", "recall"
 Parsed = TypeVar("Parsed")
 
 
-class Regional:
+class IndexRegions:
     """Regions of an index with one recipe and one store; tables are parsed once."""
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
@@ -97,9 +176,7 @@ class Regional:
 
         return assign
 
-    def learn(
-        self, n_regions: int | str, *, seed: int, n_threads: int | None, progress: Progress | None
-    ) -> RegionSummary | None:
+    def learn(self, n_regions: int | str, *, seed: int, progress: Progress | None) -> RegionSummary | None:
         """Learn regions, assign all entries to them, and calibrate recall, in one change; None if there are too few."""
         if n_regions != "auto":
             n_regions = check_count(n_regions, "n_regions", minimum=2, maximum=MAX_REGIONS)
@@ -123,7 +200,7 @@ class Regional:
             )
             change.add_extras(self._assignments(regions, change.snapshot, steps.part(40, 80)))
             change.tables[REGIONS] = regions.to_table()
-            self._calibrate(change, regions, queries, n_threads=n_threads, progress=steps.part(80, 100))
+            self._calibrate(change, regions, queries, progress=steps.part(80, 100))
             return True
 
         return self.summary() if self._store.apply(learn) else None
@@ -135,7 +212,7 @@ class Regional:
             progress(number + 1, len(snapshot.segments))
         return found
 
-    def calibrate(self, signals: Array | None, *, seed: int, n_threads: int | None, progress: Progress | None) -> None:
+    def calibrate(self, signals: Array | None, *, seed: int, progress: Progress | None) -> None:
         """Calibrate recall again, with these queries or with entries."""
         if signals is not None:
             check_count(len(signals), "the number of queries", minimum=200)
@@ -147,7 +224,7 @@ class Regional:
             queries = self.queries(change.snapshot, seed)
             if signals is not None:
                 queries = CalibrationQueries(signals, None, queries.originals)
-            self._calibrate(change, regions, queries, n_threads=n_threads, progress=progress)
+            self._calibrate(change, regions, queries, progress=progress)
 
         self._store.apply(calibrate)
 
@@ -157,7 +234,6 @@ class Regional:
         regions: Regions,
         queries: CalibrationQueries,
         *,
-        n_threads: int | None,
         progress: Progress | None,
     ) -> None:
         learned = calibrate_recall(
@@ -167,7 +243,6 @@ class Regional:
             queries.signals,
             own_ids=queries.own_ids,
             originals=queries.originals,
-            n_threads=n_threads,
             progress=progress,
         )
         change.tables[RECALL] = learned.to_table()

@@ -1,4 +1,4 @@
-"""Rescoring: exact comparison of queries with original signals."""
+"""Original signals, with which queries are compared exactly."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
-from ..families.null_distributions import PairNull, SampleNull
+from ..significance.null_distributions import PairNull, SampleNull
 from ..store import Snapshot
-from .hits import Hits
-from .scan import Scan
+from .engine import Hits
+from .query_block import QueryBlock
 
 BLOCK_BYTES = 2**25  # bytes of stored signals compared at a time
 SPARE = 16  # additional candidates from float32 products
@@ -171,7 +171,7 @@ class KeptOriginals:
             scores = scores / np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
         return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
-    def nearest(self, snapshot: Snapshot, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+    def nearest(self, snapshot: Snapshot, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
         """Return the k entries of a snapshot nearest to queries by their signals, measured, with exact scores.
 
         ``queries`` are the signals of the queries number ``which`` of the scan.
@@ -231,7 +231,7 @@ def _reported(exact: Float64) -> Float64:
 
 
 def rank_exactly(
-    scan: Scan, candidates: Hits, originals: ExactSignals, queries: Array, k: int, *, which: Int64 | None = None
+    scan: QueryBlock, candidates: Hits, originals: ExactSignals, queries: Array, k: int, *, which: Int64 | None = None
 ) -> Hits:
     """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 

@@ -1,0 +1,37 @@
+"""Significance of matches: null distributions, p-values, calibration with known impostors, and likelihood ratios."""
+
+from __future__ import annotations
+
+from .calibration import Calibration, EmpiricalNull, SearchNull, searches_needed
+from .likelihood_ratios import LikelihoodRatio, LikelihoodRatioModel
+from .null_distributions import entry_level
+from .p_values import (
+    correct_pvalues,
+    grouped_agreement_log10_pvalue,
+    grouped_agreement_pvalue,
+    grouped_match_log10_pvalue,
+    grouped_match_pvalue,
+    match_log10_pvalue,
+    match_pvalue,
+    probabilities,
+    probability_text,
+)
+
+__all__ = [
+    "Calibration",
+    "EmpiricalNull",
+    "LikelihoodRatio",
+    "LikelihoodRatioModel",
+    "SearchNull",
+    "correct_pvalues",
+    "entry_level",
+    "grouped_agreement_log10_pvalue",
+    "grouped_agreement_pvalue",
+    "grouped_match_log10_pvalue",
+    "grouped_match_pvalue",
+    "match_log10_pvalue",
+    "match_pvalue",
+    "probabilities",
+    "probability_text",
+    "searches_needed",
+]

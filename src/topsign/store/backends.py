@@ -1,0 +1,497 @@
+"""File operations that a store needs: their interface, local folders, and object stores by way of fsspec."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from .._arrays import Bytes
+from .._system import (
+    POLL_SECONDS,
+    give_name,
+    lock_file,
+    map_file,
+    open_regular,
+    rename_new,
+    set_mode,
+    sync_folder,
+    why,
+    write_all,
+)
+from ..errors import ConflictError, StorageError, install
+
+FOLDERS = ("versions", "segments", "removed", "metadata", "recipes")
+"""Subfolders of a store."""
+
+Buffer = Any
+"""Bytes, or a contiguous array."""
+
+
+class UnsettledError(OSError):
+    """A creation failed, but the file may exist or appear later."""
+
+
+class Content(Protocol):
+    """Bytes of a file: a memory map, or an object that fetches slices."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Bytes: ...
+
+
+class Backend(Protocol):
+    """Folder of a store. Names are relative, with ``/`` between folder and file.
+
+    Files are immutable: each is created once under a unique name and deleted at most once. Operations raise OSError; a
+    missing file raises FileNotFoundError.
+    """
+
+    path: str  # path or URL, for users
+    is_shared: bool  # whether other clients may commit while this one holds the lock
+
+    def lock(self, timeout: float | None) -> AbstractContextManager[None]:
+        """Acquire the writer lock if the system has one; raise TimeoutError after ``timeout`` seconds."""
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Read a small file; raise OSError if it has more than ``limit`` bytes."""
+
+    def map(self, name: str) -> Content:
+        """Open a file; slices already read stay valid after the file is deleted."""
+
+    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
+        """Write a new file; it is durable once its folder is synced."""
+
+    def sync(self, folders: Iterable[str]) -> None:
+        """Sync folders, so that the names in them are durable."""
+
+    def publish(self, name: str, content: bytes) -> None:
+        """Create a complete and durable file atomically.
+
+        Raise FileExistsError if the name exists and UnsettledError if it is unknown whether the file was created.
+        """
+
+    def delete(self, name: str) -> bool:
+        """Delete a file if the system permits it now; return whether it is gone."""
+
+    def modified(self, name: str) -> float:
+        """Return when a file was written, in seconds of the store's own clock."""
+
+
+_held: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+
+@contextmanager
+def hold_lock(path: str, timeout: float | None, *, folder: str) -> Iterator[None]:
+    """Hold the writer lock of a folder; wait at most ``timeout`` seconds, or without limit for None.
+
+    One thread of one process on a machine holds it. Each acquisition opens the lock file again, so threads exclude each
+    other like processes. A file object owns the descriptor and closes it exactly once, so an interrupt cannot close a
+    descriptor of the application.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        with open(path, "a+b", buffering=0) as file:
+            _held.add(file)
+            _wait(file, deadline, timeout, folder)
+            if _is_at(path, file):
+                yield
+                return
+        # The folder was replaced, or the lock file deleted, while this process waited: lock the present one.
+
+
+def _wait(file: IO[bytes], deadline: float | None, timeout: float | None, folder: str) -> None:
+    try:
+        while not lock_file(file, wait=deadline is None):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{folder} is being written by another process or thread, waited {timeout:g} s")
+            time.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        problem = f"cannot be locked: {error.strerror}; use a file system with locks, or open it with readonly=True"
+        raise StorageError(folder, "lock", problem) from None
+
+
+def _is_at(path: str, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _close_inherited() -> None:
+    """Close inherited lock files in a forked child, so that the lock ends with the parent; this does not unlock it."""
+    for file in list(_held):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
+
+
+STALE_SECONDS = 3600
+"""Age in seconds from which a folder with a temporary name is considered abandoned if it is not locked."""
+
+_is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
+
+
+class LocalFolder:
+    """Backend with files in a folder."""
+
+    is_shared = False
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._mode = stat.S_IMODE(os.stat(path).st_mode)  # new files get the folder's permissions
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}"  # Windows accepts this separator too
+
+    def _own(self, name: str) -> str:
+        """Return the path of a file to write or delete; raise OSError if a link leads out of the index."""
+        top = name.partition("/")[0]
+        if os.path.islink(self._at(top)) or _is_junction(self._at(top)):
+            raise OSError(errno.ELOOP, f"{top} is a link, and nothing is written or deleted through links", name)
+        return self._at(name)
+
+    @contextmanager
+    def lock(self, timeout: float | None) -> Iterator[None]:
+        *_, path = map(self._own, (*FOLDERS, "lock"))
+        if not os.path.exists(path):
+            with open(path, "ab") as file:
+                set_mode(file, self._mode & 0o666)
+        with hold_lock(path, timeout, folder=self.path):
+            yield
+
+    def list(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._at(folder))
+        except FileNotFoundError:
+            if folder == "versions":
+                raise
+            return []  # copies by way of a bucket or git lack empty folders
+
+    def read(self, name: str, limit: int) -> bytes:
+        with open_regular(self._at(name)) as file:
+            if os.fstat(file.fileno()).st_size > limit:
+                raise OSError(errno.EFBIG, f"has more than {limit} bytes", name)
+            return file.readall()
+
+    def map(self, name: str) -> Bytes:
+        with open_regular(self._at(name)) as file:
+            n_bytes = os.fstat(file.fileno()).st_size
+            if n_bytes == 0:  # cannot be mapped
+                return np.empty(0, np.uint8)
+            pages = map_file(file, n_bytes)
+        return np.frombuffer(pages, np.uint8)
+
+    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
+        path = self._own(name)
+        try:
+            file = open(path, "xb", buffering=0)  # noqa: SIM115
+        except FileNotFoundError:  # copies by way of a bucket or git lack empty folders
+            os.mkdir(os.path.dirname(path))
+            os.chmod(os.path.dirname(path), self._mode)
+            sync_folder(self.path)
+            file = open(path, "xb", buffering=0)  # noqa: SIM115
+        try:
+            with file:
+                set_mode(file, self._mode & 0o666)
+                for buffer in buffers:
+                    write_all(file, buffer)
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+
+    def sync(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            sync_folder(self._at(folder))
+
+    def publish(self, name: str, content: bytes) -> None:
+        folder = name.split("/")[0]
+        draft = f"{folder}/.{secrets.token_hex(16)}"
+        self.create(draft, [content])
+        try:
+            give_name(self._at(draft), self._at(name))
+        finally:
+            self.delete(draft)  # or the next change deletes it
+        try:
+            self.sync([folder])
+        except OSError as error:  # a second sync could succeed although the first lost the name
+            if not self.delete(name):
+                raise UnsettledError(error.errno, why(error), name) from None
+            raise
+
+    def delete(self, name: str) -> bool:
+        try:
+            os.unlink(self._own(name))
+        except FileNotFoundError:
+            return True
+        except OSError:  # Windows does not delete mapped files; the next change tries again
+            return False
+        return True
+
+    def modified(self, name: str) -> float:
+        return os.stat(self._at(name)).st_mtime
+
+
+def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
+    """Create a folder atomically: fill it under a temporary name, rename it and sync its parent.
+
+    Raises FileExistsError if the name exists.
+    """
+    parent, name = os.path.split(path)
+    draft = os.path.join(parent, f".{name}.{secrets.token_hex(16)}")
+    try:
+        os.mkdir(draft)
+        made = LocalFolder(draft)
+        with ExitStack() as held:
+            with suppress(StorageError):  # a file system without locks
+                held.enter_context(made.lock(0))
+            _remove_stale(parent, name, os.stat(draft).st_mtime)
+            for folder in FOLDERS:
+                os.mkdir(os.path.join(draft, folder))
+            fill(made)
+            made.sync([*FOLDERS, ""])
+            os.utime(draft)  # Windows renames no folder with open files, so that the lock must end before
+        rename_new(draft, path)
+        try:
+            sync_folder(parent)
+        except OSError as error:
+            try:
+                os.rename(path, draft)
+            except OSError:
+                raise UnsettledError(error.errno, why(error), path) from None
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_stale(parent: str, name: str, now: float) -> None:
+    """Remove temporary folders of this name that are old and whose creators do not hold their locks any more."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            prefix, _, token = entry.name.rpartition(".")
+            if prefix != f".{name}" or len(token) != 32 or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError, StorageError):  # its creator has finished, or is at work
+                if now - entry.stat().st_mtime > STALE_SECONDS:
+                    with LocalFolder(entry.path).lock(0):
+                        pass
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
+HEAD_BYTES = 2**16
+"""Bytes read when a file is opened: the header, or all of a small file."""
+
+ATTEMPTS = 4
+"""Attempts of a conditional put that fails without saying whether the name exists."""
+
+_creating = threading.Lock()  # in-memory file systems check and create in two steps
+_probed: set[str] = set()  # stores of this process whose conditional puts were checked
+
+
+class Bucket:
+    """Backend with objects under a URL.
+
+    Objects appear atomically. A new version is created with a conditional put, which fails if the name exists. Some
+    object stores silently ignore the condition, so a probe checks it once per store before the first change.
+    """
+
+    is_shared = True
+
+    def __init__(self, url: str) -> None:
+        self.path = url.rstrip("/")
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise ImportError(f"{url} needs fsspec, which is not installed; {install('distributed')}") from None
+        self._fs, root = url_to_fs(url, use_listings_cache=False)
+        self._root = root.rstrip("/")
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bucket, (self.path,)  # file systems must not be shared between processes
+
+    def at(self, name: str) -> str:
+        """Return the path of a file in its file system."""
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def lock(self, timeout: float | None) -> Iterator[None]:
+        """Serialise the threads of this index; other clients may still commit first."""
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError(f"{self.path} is being written by another thread, waited {timeout:g} s")
+        try:
+            self.check_exclusive()
+            yield
+        finally:
+            self._lock.release()
+
+    def check_exclusive(self) -> None:
+        """Check once per store that an existing name cannot be created again; otherwise raise StorageError."""
+        if self.path in _probed:
+            return
+        name = f"removed/.{secrets.token_hex(16)}"  # if it cannot be deleted now, it is an orphan
+        try:
+            self._create_new(name, b"1")
+            self._create_new(name, b"2")
+        except FileExistsError:
+            _probed.add(self.path)
+        except TypeError:  # no support for the condition
+            self._refuse_unsafe()
+        else:
+            self._refuse_unsafe()
+        finally:
+            self.delete(name)
+
+    def _refuse_unsafe(self) -> None:
+        raise StorageError(
+            self.path,
+            "versions",
+            "cannot be written: this store creates a name twice (it has no conditional put), so that clients could "
+            "overwrite each other's changes; write to a local folder and copy it, or use another store",
+        )
+
+    def list(self, folder: str) -> list[str]:
+        try:
+            with _as_oserror():
+                found = self._fs.ls(self.at(folder), detail=False)
+        except FileNotFoundError:
+            if folder == "versions":
+                raise
+            return []
+        return [path.rsplit("/", 1)[-1] for path in found if not path.endswith("/")]
+
+    def read(self, name: str, limit: int) -> bytes:
+        content = self.fetch(name, 0, limit + 1)
+        if len(content) > limit:
+            raise OSError(errno.EFBIG, f"has more than {limit} bytes", name)
+        return content
+
+    def fetch(self, name: str, start: int, stop: int) -> bytes:
+        """Read a range of bytes, fewer if the file ends before."""
+        with _as_oserror():
+            content: bytes = self._fs.cat_file(self.at(name), start=start, end=stop)
+            return content
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        with _as_oserror():
+            return int(self._fs.size(self.at(name)))
+
+    def map(self, name: str) -> RemoteFile:
+        return RemoteFile(self, name)
+
+    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
+        content = b"".join(memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes)
+        with _as_oserror():
+            self._fs.pipe_file(self.at(name), content)
+
+    def sync(self, folders: Iterable[str]) -> None:
+        """Objects are durable once they are created."""
+
+    def publish(self, name: str, content: bytes) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._create_new(name, content)
+            except (FileExistsError, PermissionError):
+                if attempt == 0:
+                    raise
+                break  # the earlier attempts may have succeeded
+            except OSError as error:
+                problem = why(error)  # the name exists, clients collided, or the put or its reply was lost
+            time.sleep(0.05 * 2**attempt)
+            with suppress(OSError):
+                self.size(name)
+                break
+        raise UnsettledError(errno.EIO, problem, name)
+
+    def _create_new(self, name: str, content: bytes) -> None:
+        in_process = nullcontext() if getattr(self._fs, "async_impl", False) else _creating
+        with in_process, _as_oserror():
+            self._fs.pipe_file(self.at(name), content, mode="create")
+
+    def delete(self, name: str) -> bool:
+        try:
+            with _as_oserror():
+                self._fs.rm_file(self.at(name))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def modified(self, name: str) -> float:
+        with _as_oserror():
+            changed: datetime = self._fs.modified(self.at(name))
+        return (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
+
+
+class RemoteFile:
+    """Bytes of an object; each slice is fetched once.
+
+    Opening fetches the first bytes. Another client may delete the object later because a newer version does not need
+    it, which raises ConflictError.
+    """
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
+        self._n_bytes = bucket.size(name)
+        self._head = self._fetched(0, min(HEAD_BYTES, self._n_bytes))
+        self._parts: dict[tuple[int, int], Bytes] = {}
+
+    def __len__(self) -> int:
+        return self._n_bytes
+
+    def __getitem__(self, part: slice) -> Bytes:
+        start, stop, _ = part.indices(self._n_bytes)
+        if stop <= len(self._head):
+            return self._head[start:stop]
+        if (start, stop) not in self._parts:
+            try:
+                self._parts[start, stop] = self._fetched(start, stop)
+            except FileNotFoundError:
+                problem = "is gone: another client compacted the index since this version was opened; refresh the index"
+                raise ConflictError(self._bucket.path, self._name, problem) from None
+        return self._parts[start, stop]
+
+    def _fetched(self, start: int, stop: int) -> Bytes:
+        if start >= stop:
+            return np.empty(0, np.uint8)
+        content = np.frombuffer(self._bucket.fetch(self._name, start, stop), np.uint8)
+        if len(content) != stop - start:
+            raise StorageError(self._bucket.path, self._name, f"damaged: it ends before byte {stop}")
+        return content
+
+
+def is_url(path: str) -> bool:
+    """Return whether this is a URL of an object store instead of a local path."""
+    return "://" in path and not path.startswith("file://")
+
+
+@contextmanager
+def _as_oserror() -> Iterator[None]:
+    """Convert the exceptions of object-store clients to OSError."""
+    try:
+        yield
+    except (OSError, TypeError):
+        raise
+    except Exception as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
