@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -84,6 +85,21 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
+
+
+def check_keywords(given: Mapping[str, object], known: Iterable[str], where: str) -> None:
+    """Raise TypeError for the first keyword that is not known, with the most similar one that is.
+
+    >>> check_keywords({"nbytes": 24}, ["n_bits", "n_bytes"], "Index()")
+    Traceback (most recent call last):
+    TypeError: Index() has no parameter nbytes: did you mean n_bytes?
+    """
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, n=1)
+            remedy = f"did you mean {similar[0]}?" if similar else f"it takes {', '.join(names) or 'none'}"
+            raise TypeError(f"{where} has no parameter {name}: {remedy}")
 
 
 def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
