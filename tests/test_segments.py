@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from folders import content_of, newest, read_manifest, unpack, write_manifest
+from folders import content_of, newest, read_manifest, size_of, unpack, write_manifest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
@@ -101,7 +101,29 @@ def test_sizes_count_factors_and_unused_lanes(tmp_path, rng, stored):
     options = {"metric": "inner_product", "random_state": 7} | ({"path": tmp_path / "index"} if stored else {})
     index = ts.GroupedIndex(n_features=32, n_bytes=4, **options)
     index.add(rng.standard_normal((33, 32)))
-    assert index.nbytes == 2 * (4 + 2) * 32 + 33 * 8
+    sizes = index.store.sizes
+    assert (sizes["codes"], sizes["ids"]) == (2 * (4 + 2) * 32, 33 * 8)
+
+
+@pytest.mark.parametrize("n_entries", [40, 3000])  # segments in the manifest, and in files
+def test_sizes_count_every_byte_of_the_folder(tmp_path, rng, n_entries):
+    signals = rng.standard_normal((n_entries, 32))
+    options = {"n_features": 32, "n_bytes": 4, "random_state": 7, "originals": "float16"}
+    indexes = [ts.GroupedIndex(**options, path=path) for path in (None, tmp_path / "index")]
+    for index in indexes:
+        index.add(signals, ids=[f"t{i}" for i in range(n_entries)], metadata=[{"row": i} for i in range(n_entries)])
+        index.learn_regions(16)
+        index.add(signals[:9], ids=[f"u{i}" for i in range(9)])
+        index.remove(["t3"])
+        index.update_metadata(["t4"], [{"row": -4}])
+    memory, folder = (index.store.sizes for index in indexes)
+    assert folder.total() == size_of(tmp_path / "index")
+    assert folder.total() == ts.open_index(tmp_path / "index").store.sizes.total()
+    columns = ["codes", "ids", "metadata", "text_ids", "originals", "regions", "removed", "tables"]
+    assert set(memory) == set(columns)
+    assert set(folder) == {*columns, "manifest"}
+    for name in ("codes", "ids", "text_ids"):
+        assert memory[name] == folder[name]
 
 
 @pytest.mark.parametrize("n_entries", [1, 31, 32, 33, 100])

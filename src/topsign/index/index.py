@@ -97,7 +97,7 @@ class Index(BaseIndex):
     @property
     def originals_nbytes(self) -> int:
         """Bytes of the kept signals, in memory or in files; searches read only the signals of candidates."""
-        return sum(segment.columns.originals_nbytes for segment in self.store.snapshot.segments)
+        return sum(segment.columns.sizes["originals"] for segment in self.store.snapshot.segments)
 
     @property
     def sources(self) -> dict[str, Record]:

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -303,6 +303,18 @@ class FolderStore:
     def tables(self) -> Mapping[str, Table]:
         """Arrays of the whole index, by name."""
         return self.now.tables
+
+    @property
+    def sizes(self) -> Counter[str]:
+        """Bytes of all files of the version that searches see, by content; those of the manifest include headers."""
+        manifest = self.now.manifest
+        found = Counter(
+            manifest=len(manifest.content) - manifest.n_inline + manifest.recipe.n_bytes,
+            tables=sum(record.n_bytes for record in manifest.tables.values()),
+        )
+        for segment in self.snapshot.segments:
+            found.update(segment.columns.sizes)
+        return +found
 
     @property
     def next_id(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -122,6 +123,10 @@ class Store(Protocol):
         """Arrays of the whole index, by name."""
 
     @property
+    def sizes(self) -> Counter[str]:
+        """Bytes of everything that the store holds, by content; of a folder, the files of the open version."""
+
+    @property
     def next_id(self) -> int:
         """One more than the largest id ever used."""
 
@@ -155,6 +160,14 @@ class MemoryStore:
         self.tables: dict[str, Table] = {}
         self.next_id = 0
         self._lock = threading.Lock()
+
+    @property
+    def sizes(self) -> Counter[str]:
+        found = Counter(tables=sum(array.nbytes for table in self.tables.values() for array in table.values()))
+        for segment in self.snapshot.segments:
+            found.update(segment.columns.sizes)
+            found["removed"] += 0 if segment.alive is None else segment.alive.nbytes
+        return +found
 
     @contextmanager
     def change(self) -> Iterator[Change]:

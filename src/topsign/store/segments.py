@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -231,13 +232,9 @@ class Columns(Protocol):
         """Text ids of the entries."""
 
     @property
-    def metadata_bytes(self) -> int: ...
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all columns except originals, including the unused lanes of the last block of codes."""
+    def sizes(self) -> Counter[str]:
+        """Bytes by content: codes with the unused lanes of the last block, ids, metadata, text ids, extra columns."""
 
-    @property
-    def originals_nbytes(self) -> int: ...
     def rows(self, name: str, positions: Int64) -> Array:
         """Return the values of a column at these positions; codes as rows, (n, code_bytes)."""
 
@@ -289,17 +286,17 @@ class Arrays:
         return replace(self, metadata=before.replaced(rows, Metadata.of(texts)))
 
     @property
-    def metadata_bytes(self) -> int:
-        return 0 if self.metadata is None else self.metadata.nbytes
-
-    @property
-    def nbytes(self) -> int:
-        held = (self.ids, self.codes, self.extras.get("regions"), self.metadata, self.text_ids)
-        return sum(array.nbytes for array in held if array is not None)
-
-    @property
-    def originals_nbytes(self) -> int:
-        return sum(self.extras[name].nbytes for name in EXTRA_FILES["originals"] if name in self.extras)
+    def sizes(self) -> Counter[str]:
+        held: dict[str, Any] = {
+            "ids": self.ids,
+            "codes": self.codes,
+            "metadata": self.metadata,
+            "text_ids": self.text_ids,
+        }
+        found = Counter({name: column.nbytes for name, column in held.items() if column is not None})
+        for name, extra in self.extras.items():
+            found[EXTRA_COLUMNS[name]] += extra.nbytes
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +324,9 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        return self.columns.nbytes + (0 if self.alive is None else self.alive.nbytes)
+        """Bytes of all columns except originals, which searches read from files."""
+        sizes = self.columns.sizes
+        return sizes.total() - sizes["originals"]
 
     @property
     def living(self) -> npt.NDArray[np.bool_]:
@@ -703,6 +702,6 @@ def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
 
 def fit_together(together: Sequence[Segment], limit: int | None) -> bool:
     """Return whether these segments fit into one by number of entries and bytes of metadata."""
-    n_texts = sum(segment.columns.metadata_bytes for segment in together)
+    n_texts = sum(segment.columns.sizes["metadata"] for segment in together)
     n_alive = sum(segment.n_alive for segment in together)
     return n_alive <= (limit or MERGED_ENTRIES) and n_texts <= METADATA_BYTES

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -363,18 +364,13 @@ class StoredColumns:
         return self._n_entries
 
     @property
-    def metadata_bytes(self) -> int:
-        files = [file for file in (self.file, self._overlay) if file is not None]
-        return sum(file.column_bytes(f"metadata.{name}") for name in METADATA for file in files)
-
-    @property
-    def nbytes(self) -> int:
-        regions = self.record.regions
-        return self.file.nbytes + (0 if regions is None else 2 * len(self))
-
-    @property
-    def originals_nbytes(self) -> int:
-        return 0 if self.record.originals is None else self.record.originals.n_bytes
+    def sizes(self) -> Counter[str]:
+        found = Counter(manifest=self.record.file.n_bytes - self.file.nbytes)
+        for column in self.file:
+            found[column.partition(".")[0]] += self.file.column_bytes(column)
+        for name, record in self.record.other_files.items():
+            found[name] += record.n_bytes
+        return found
 
     @lazy
     def ids(self) -> Int64:
