@@ -43,6 +43,12 @@ def write_manifest_text(path, text):
     newest(path).write_bytes(b'{"checksum":"%08x",' % zlib.crc32(body) + body)
 
 
+def segment_paths(path):
+    """Return the files of the segments, sorted; their folder also holds files of other tables."""
+    names = (record["file"] for record in read_manifest(path)["segments"])
+    return sorted(Path(path) / "segments" / f"{name}.safetensors" for name in names)
+
+
 def unpack(content):
     """Return the columns of a safetensors file."""
     size = int.from_bytes(content[:8], "little")
