@@ -22,9 +22,8 @@ from shared.results import arguments, interleaved, save, seconds, spread, table
 from shared.sensors import decoded, pattern_of, photograph
 
 from topsign import cameras
-from topsign.cameras.pce import CUSTOMARY
-from topsign.cameras.reading import read_residual, read_residuals
-from topsign.cameras.scene import same_scene, scene_signature
+from topsign.cameras.alignment import CUSTOMARY
+from topsign.cameras.photographs import read_residual, read_residuals, same_scene, scene_signature
 from topsign.kernels import CodeRange, active
 
 LEVEL = 1e-6

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from topsign import cameras
-from topsign.cameras.images import MAX_PIXELS
+from topsign.cameras.photographs import MAX_PIXELS
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141
 

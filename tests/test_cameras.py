@@ -17,7 +17,7 @@ from topsign import StorageError, cameras
 from topsign.cameras.calibration import CameraCalibration, normality_p_value
 from topsign.cameras.database import PIXELS_PER_BIT
 from topsign.cameras.enrolment import find_outliers
-from topsign.cameras.residual import filter_spectrum, pixel_weights, remove_linear_pattern
+from topsign.cameras.fingerprint import filter_spectrum, pixel_weights, remove_linear_pattern
 from topsign.cli import app
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141

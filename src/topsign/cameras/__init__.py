@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from .alignment import peak_to_correlation_energy
 from .calibration import CameraCalibration
 from .database import Camera, CameraDatabase
 from .enrolment import Enrolment, enroll
-from .fingerprint import FingerprintSums
+from .fingerprint import FingerprintSums, Residual, denoise, extract_residual
 from .identification import FALSE_ALARM, CameraMatch, Identification, calibrate, identify
-from .images import ORIENTATIONS, Photograph, PhotographError, read_photograph
-from .pce import peak_to_correlation_energy
+from .photographs import ORIENTATIONS, Photograph, PhotographError, read_photograph, same_scene, scene_signature
 from .report import report_record, write_report
-from .residual import Residual, denoise, extract_residual
-from .scene import same_scene, scene_signature
 
 __all__ = [
     "FALSE_ALARM",

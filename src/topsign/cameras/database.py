@@ -20,8 +20,7 @@ from ..store import Snapshot
 from ..store.backends import hold_lock
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
-from .images import check_size
-from .scene import N_BITS, same_scene
+from .photographs import SCENE_BITS, check_size, same_scene
 
 SETTINGS, CALIBRATION = "cameras", "cameras calibration"
 """Names of the records stored in the index."""
@@ -72,7 +71,7 @@ class Camera:
             known = isinstance(photographs, list) and all(isinstance(one, dict) for one in photographs)
             if known:
                 scenes = [bytes.fromhex(one["scene"]) for one in photographs if "scene" in one]
-                known = all(len(scene) == N_BITS // 8 for scene in scenes)
+                known = all(len(scene) == SCENE_BITS // 8 for scene in scenes)
             if not known or not (sums is None or (isinstance(sums, str) and Path(sums).name == sums)):
                 raise ValueError("photographs and sums are malformed")
             return cls(name, (int(width), int(height)), photographs, sums, scores[0], scores[1])

@@ -13,9 +13,7 @@ from .._arrays import Float32, Float64
 from ..index import AdaptiveIndex
 from .database import Camera, CameraDatabase, code_scores
 from .fingerprint import FingerprintSums
-from .images import PhotographError
-from .reading import Progress, Reading, read_residuals
-from .scene import same_scene
+from .photographs import PhotographError, Progress, Reading, read_residuals, same_scene
 
 MIN_FOR_OUTLIERS = 4
 """Least number of photographs of a camera for detecting outliers among them."""

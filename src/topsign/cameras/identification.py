@@ -14,12 +14,20 @@ import numpy as np
 
 from .._arrays import Float64
 from ..significance import probabilities
+from .alignment import CUSTOMARY, peak_to_correlation_energy
 from .calibration import MIN_IMPOSTORS, CameraCalibration
 from .database import Camera, CameraDatabase
-from .images import ORIENTATIONS, Photograph, PhotographError
-from .pce import CUSTOMARY, peak_to_correlation_energy
-from .reading import Progress, Reading, read_residual, read_residuals, reading_of
-from .residual import Residual
+from .fingerprint import Residual
+from .photographs import (
+    ORIENTATIONS,
+    Photograph,
+    PhotographError,
+    Progress,
+    Reading,
+    read_residual,
+    read_residuals,
+    reading_of,
+)
 
 FALSE_ALARM = 1e-6
 """Default probability that a photograph of none of the cameras matches one."""

@@ -1,4 +1,4 @@
-"""Photographs: image files in the orientation of the sensor, with their SHA-256, size and EXIF fields."""
+"""Photographs: image files in the orientation of the sensor, with their residuals and scene signatures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import re
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy  # loads its modules on first use
 
+from .. import kernels
 from .._arrays import Array, Float32
 from .._checks import check_count
 from ..errors import install
+from .fingerprint import Residual, extract_residual, luminance
 
 try:
     from PIL import ExifTags, Image, UnidentifiedImageError
@@ -53,6 +58,22 @@ ORIENTATIONS = {
     "mirrored, rotated by 270 degrees": (3, True),
 }
 """Quarter turns counter-clockwise and whether the image is mirrored first, by the name of the orientation."""
+
+N_BLOCKS = 16
+"""Blocks a side over which luminance is averaged."""
+
+SCENE_BITS = 128
+MAX_DIFFERENT = 28
+"""Bits in which signatures of one scene differ at most. Independent signatures do so with probability 5e-11."""
+
+EVEN = 0.02
+"""Scenes whose blocks vary by less than this share of their mean have no signature."""
+
+_SUMS = np.add.outer(np.arange(N_BLOCKS), np.arange(N_BLOCKS))
+_ORDER = np.argsort(_SUMS, axis=None, kind="stable")
+_CHOSEN = _ORDER[_SUMS.ravel()[_ORDER] >= 3][:SCENE_BITS]  # vignetting is in the orders below
+
+Progress = Callable[[int, int], None]
 
 _opening = threading.Lock()  # warning filters and Pillow's limit of pixels are global
 
@@ -271,3 +292,90 @@ def _text(value: object) -> str:
         return ""
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     return "".join(one for one in text if one.isprintable()).strip()[:100]
+
+
+def scene_signature(pixels: Array) -> bytes | None:
+    """Return the signature of a scene, 16 bytes, from pixels of shape (size, size, 1 or 3); None for an even scene.
+
+    Denoising leaves some detail of the scene in the residual. Two photographs that show the same scene at the same
+    place (a copy, or a series from a tripod) therefore have correlated residuals, whichever cameras took them.
+
+    The bits are signs of low-frequency cosine coefficients of the luminance. They hardly depend on exposure, noise,
+    compression, or shifts of a few pixels.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> first, second = (np.kron(rng.uniform(0, 255, (16, 16, 1)), np.ones((8, 8, 1))) for _ in range(2))
+    >>> same_scene(scene_signature(first), scene_signature(0.8 * first + rng.standard_normal(first.shape)))
+    True
+    >>> same_scene(scene_signature(first), scene_signature(second))
+    False
+    """
+    values = luminance(pixels)
+    side = len(values) // N_BLOCKS
+    blocks = values.reshape(N_BLOCKS, side, N_BLOCKS, side).mean(axis=(1, 3), dtype=np.float64)
+    chosen = scipy.fft.dctn(blocks, norm="ortho").ravel()[_CHOSEN]
+    deviation = float(np.sqrt(np.mean(chosen**2)))
+    if deviation < EVEN * float(blocks.mean()) or deviation == 0:
+        return None
+    return np.packbits(chosen >= 0).tobytes()
+
+
+def same_scene(first: bytes | None, second: bytes | None) -> bool:
+    """Return whether two signatures are those of one scene; False if one is None."""
+    if first is None or second is None:
+        return False
+    return (int.from_bytes(first) ^ int.from_bytes(second)).bit_count() <= MAX_DIFFERENT
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A photograph with its residual and scene signature, both in one orientation."""
+
+    photograph: Photograph
+    residual: Residual
+    scene: bytes | None
+
+
+def read_residual(path: str | os.PathLike[str], *, size: int) -> Reading:
+    """Return a photograph with its residual; PhotographError names the file if it cannot be used."""
+    return reading_of(read_photograph(path, size=size))
+
+
+def reading_of(photograph: Photograph, orientation: str = "as stored") -> Reading:
+    """Return a photograph with its residual in an orientation; PhotographError if too few pixels are usable."""
+    pixels = photograph.crop(orientation)
+    try:
+        return Reading(photograph, extract_residual(pixels), scene_signature(pixels))
+    except ValueError as error:
+        raise PhotographError(photograph.path, str(error)) from None
+
+
+def read_residuals(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    size: int,
+    progress: Progress | None = None,
+) -> Iterator[Reading | PhotographError]:
+    """Yield each file's photograph and residual in order, or the error that names the file.
+
+    At most twice as many photographs as threads are held in memory.
+    """
+
+    def attempt(path: str | os.PathLike[str]) -> Reading | PhotographError:
+        try:
+            return read_residual(path, size=size)
+        except PhotographError as error:
+            return error
+
+    threads = kernels.n_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = [pool.submit(attempt, path) for path in paths[: 2 * threads]]
+        for done in range(len(paths)):
+            read = waiting.pop(0).result()
+            if done + 2 * threads < len(paths):
+                waiting.append(pool.submit(attempt, paths[done + 2 * threads]))
+            if progress is not None:
+                progress(done + 1, len(paths))
+            yield read
