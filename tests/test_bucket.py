@@ -100,6 +100,39 @@ def test_originals_are_kept_in_a_bucket(url, signals):
         assert opened.originals == "float32"
 
 
+def test_only_the_blocks_of_candidates_are_downloaded(url, rng, monkeypatch):
+    """Rescoring four candidates of 12,000 originals reads at most four blocks of 64 KiB, and damage in them raises."""
+    signals = rng.standard_normal((12_000, N_FEATURES)).astype(np.float32)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=12, random_state=7, path=url, originals="float32")
+    index.add(signals)
+    fs, read = fsspec.filesystem("memory"), []
+    plain = type(fs).cat_file
+    monkeypatch.setattr(type(fs), "cat_file", lambda *given, **more: read.append(plain(*given, **more)) or read[-1])
+
+    def n_read(call):
+        read.clear()
+        call()
+        return sum(map(len, read))
+
+    with ts.open_index(url) as opened:
+        query = signals[7:8] + 0.01
+        opened.search(query, k=1)  # reads ids and codes
+        assert n_read(lambda: opened.search(query, k=1, rescore=True, rescore_factor=4)) <= 4 * 2**16 + 4 * 12_000
+        assert n_read(lambda: opened.search(query, k=1, rescore=True, rescore_factor=4)) == 0
+        assert opened.search(query, k=1, rescore=True).ids[0, 0] == 7
+        far = np.array([11_000])
+        assert n_read(lambda: opened.get(far)) <= 2**16 + 4096
+        assert_array_equal(opened.get(far).signals, signals[far])
+    (name,) = (name for name, content in files_of(url).items() if len(content) > signals.nbytes)
+    content = bytearray(fs.cat_file(f"{url}/{name}"))
+    content[-4 * 12_000 - 5 - 4 * N_FEATURES * 9_000] ^= 1  # in the row 2,999, before the scales
+    fs.pipe_file(f"{url}/{name}", bytes(content))
+    with ts.open_index(url) as opened:
+        assert_array_equal(opened.get(far).signals, signals[far])
+        with pytest.raises(ts.StorageError, match="originals: damaged: checksum"):
+            opened.get([2999])
+
+
 # Conflicts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import IO, Any, Protocol
@@ -43,11 +44,29 @@ class UnsettledError(OSError):
     """A creation failed, but the file may exist or appear later."""
 
 
-class Content(Protocol):
-    """Bytes of a file: a memory map, or an object that fetches slices."""
+Ranges = Sequence[tuple[int, int]]
+"""First byte and end of each part of a file."""
 
-    def __len__(self) -> int: ...
-    def __getitem__(self, part: slice, /) -> Bytes: ...
+Parts = list[Bytes]
+
+
+class Content:
+    """Bytes of an open file, which are mapped, or fetched and kept in ``buffer`` once they are verified."""
+
+    def __init__(self, buffer: Bytes, fetch: Callable[[Ranges], Parts] | None = None) -> None:
+        self.buffer = buffer
+        self._fetch = fetch
+
+    def read(self, ranges: Ranges) -> Parts:
+        """Return parts of the file that are not verified yet."""
+        if self._fetch is not None:
+            return self._fetch(ranges)
+        return [self.buffer[start:stop] for start, stop in ranges]
+
+    def keep(self, start: int, part: Bytes) -> None:
+        """Keep a verified part, unless the file is mapped."""
+        if self._fetch is not None:
+            self.buffer[start : start + len(part)] = part
 
 
 class Backend(Protocol):
@@ -70,7 +89,7 @@ class Backend(Protocol):
         """Read a small file; raise OSError if it has more than ``limit`` bytes."""
 
     def map(self, name: str) -> Content:
-        """Open a file; slices already read stay valid after the file is deleted."""
+        """Open a file; parts that were read stay valid after the file is deleted."""
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         """Write a new file; it is durable once its folder is synced."""
@@ -191,13 +210,11 @@ class LocalFolder:
                 raise OSError(errno.EFBIG, f"has more than {limit} bytes", name)
             return file.readall()
 
-    def map(self, name: str) -> Bytes:
+    def map(self, name: str) -> Content:
         with open_regular(self._at(name)) as file:
             n_bytes = os.fstat(file.fileno()).st_size
-            if n_bytes == 0:  # cannot be mapped
-                return np.empty(0, np.uint8)
-            pages = map_file(file, n_bytes)
-        return np.frombuffer(pages, np.uint8)
+            pages = map_file(file, n_bytes) if n_bytes else b""  # an empty file cannot be mapped
+        return Content(np.frombuffer(pages, np.uint8))
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         path = self._own(name)
@@ -380,24 +397,49 @@ class Bucket:
         return [path.rsplit("/", 1)[-1] for path in found if not path.endswith("/")]
 
     def read(self, name: str, limit: int) -> bytes:
-        content = self.fetch(name, 0, limit + 1)
+        (content,) = self.fetch(name, [(0, limit + 1)])
         if len(content) > limit:
             raise OSError(errno.EFBIG, f"has more than {limit} bytes", name)
         return content
 
-    def fetch(self, name: str, start: int, stop: int) -> bytes:
-        """Read a range of bytes, fewer if the file ends before."""
+    def fetch(self, name: str, ranges: Ranges) -> Sequence[bytes]:
+        """Read parts of a file at the same time, fewer bytes if the file ends before."""
+        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
         with _as_oserror():
-            content: bytes = self._fs.cat_file(self.at(name), start=start, end=stop)
-            return content
+            found: Sequence[Any] = self._fs.cat_ranges([self.at(name)] * len(ranges), starts, stops)
+            for part in found:
+                if isinstance(part, Exception):
+                    raise part
+            return found
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
         with _as_oserror():
             return int(self._fs.size(self.at(name)))
 
-    def map(self, name: str) -> RemoteFile:
-        return RemoteFile(self, name)
+    def map(self, name: str) -> Content:
+        """Open a file and fetch its first bytes, which hold the header."""
+        n_bytes = self.size(name)
+        (head,) = self._parts(name, [(0, min(HEAD_BYTES, n_bytes))])
+        if len(head) == n_bytes:
+            return Content(head)
+
+        def fetch(ranges: Ranges) -> Parts:
+            try:
+                fetched = iter(self._parts(name, [one for one in ranges if one[1] > len(head)]))
+            except FileNotFoundError:
+                problem = "is gone: another client compacted the index since this version was opened; refresh the index"
+                raise ConflictError(self.path, name, problem) from None
+            return [next(fetched) if stop > len(head) else head[start:stop] for start, stop in ranges]
+
+        return Content(np.frombuffer(mmap.mmap(-1, n_bytes), np.uint8), fetch)  # pages take memory once they are filled
+
+    def _parts(self, name: str, ranges: Ranges) -> Parts:
+        parts = [np.frombuffer(part, np.uint8) for part in self.fetch(name, ranges)]
+        for part, (start, stop) in zip(parts, ranges, strict=True):
+            if len(part) != stop - start:
+                raise StorageError(self.path, name, f"damaged: it ends before byte {stop}")
+        return parts
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         content = b"".join(memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes)
@@ -442,43 +484,6 @@ class Bucket:
         with _as_oserror():
             changed: datetime = self._fs.modified(self.at(name))
         return (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
-
-
-class RemoteFile:
-    """Bytes of an object; each slice is fetched once.
-
-    Opening fetches the first bytes. Another client may delete the object later because a newer version does not need
-    it, which raises ConflictError.
-    """
-
-    def __init__(self, bucket: Bucket, name: str) -> None:
-        self._bucket, self._name = bucket, name
-        self._n_bytes = bucket.size(name)
-        self._head = self._fetched(0, min(HEAD_BYTES, self._n_bytes))
-        self._parts: dict[tuple[int, int], Bytes] = {}
-
-    def __len__(self) -> int:
-        return self._n_bytes
-
-    def __getitem__(self, part: slice) -> Bytes:
-        start, stop, _ = part.indices(self._n_bytes)
-        if stop <= len(self._head):
-            return self._head[start:stop]
-        if (start, stop) not in self._parts:
-            try:
-                self._parts[start, stop] = self._fetched(start, stop)
-            except FileNotFoundError:
-                problem = "is gone: another client compacted the index since this version was opened; refresh the index"
-                raise ConflictError(self._bucket.path, self._name, problem) from None
-        return self._parts[start, stop]
-
-    def _fetched(self, start: int, stop: int) -> Bytes:
-        if start >= stop:
-            return np.empty(0, np.uint8)
-        content = np.frombuffer(self._bucket.fetch(self._name, start, stop), np.uint8)
-        if len(content) != stop - start:
-            raise StorageError(self._bucket.path, self._name, f"damaged: it ends before byte {stop}")
-        return content
 
 
 def is_url(path: str) -> bool:

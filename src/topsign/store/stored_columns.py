@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -103,11 +104,18 @@ def find_columns(backend: Backend, folder: str, name: str, n_entries: int) -> Fi
     record = FileRecord(folder, name, 0, 0, n_entries)
     try:
         content = backend.map(record.path)
-        head = content[: 8 + header_size(content[:8].tobytes(), len(content))].tobytes()
-        parse_header(head[8:], len(content))
+        head = read_head(content)
+        parse_header(head[8:], len(content.buffer))
     except (FileNotFoundError, ValueError):
         return None
-    return replace(record, n_bytes=len(content), crc32=zlib.crc32(head))
+    return replace(record, n_bytes=len(content.buffer), crc32=zlib.crc32(head))
+
+
+def read_head(content: Content) -> bytes:
+    """Return the header with its size; raise ValueError unless this is a safetensors file."""
+    n_bytes = len(content.buffer)
+    size = header_size(content.read([(0, min(8, n_bytes))])[0].tobytes(), n_bytes)
+    return content.read([(0, 8 + size)])[0].tobytes()
 
 
 def _bytes_of(array: Array) -> Bytes:
@@ -155,15 +163,15 @@ class StoredFile(Mapping[str, Array]):
     def _open(self, backend: Backend) -> None:
         record = self.record
         try:
-            self._content: Content = (
-                backend.map(record.path) if record.content is None else np.frombuffer(record.content, np.uint8)
+            self._content = (
+                backend.map(record.path) if record.content is None else Content(np.frombuffer(record.content, np.uint8))
             )
         except FileNotFoundError:
             raise
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
-        if len(self._content) != record.n_bytes:
-            self._refuse(f"damaged: {record.n_bytes} bytes expected, {len(self._content)} found")
+        if (n_bytes := len(self._content.buffer)) != record.n_bytes:
+            self._refuse(f"damaged: {record.n_bytes} bytes expected, {n_bytes} found")
         self._header = self._read_header()
         self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
         self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
@@ -213,7 +221,7 @@ class StoredFile(Mapping[str, Array]):
         if name not in self._tensors:
             raise KeyError(name)
         self._verify(name, range(len(self._expected[name])))
-        return self._tensors[name].view(self._content)
+        return self._tensors[name].view(self._content.buffer)
 
     def rows(self, name: str, positions: Int64) -> Array:
         """Read rows of a column and verify only the blocks that hold them."""
@@ -223,7 +231,7 @@ class StoredFile(Mapping[str, Array]):
         """Return a view of a column in which the blocks that hold these rows are verified."""
         column = self._views.get(name)
         if column is None:
-            column = self._views[name] = self._tensors[name].view(self._content)
+            column = self._views[name] = self._tensors[name].view(self._content.buffer)
         if name in self._whole:
             return column
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
@@ -262,14 +270,13 @@ class StoredFile(Mapping[str, Array]):
 
     def _read_header(self) -> Header:
         try:
-            end = 8 + header_size(self._content[:8].tobytes(), len(self._content))
-            head = self._content[:end].tobytes()
+            head = read_head(self._content)
             computed = zlib.crc32(head)
             if computed != self.record.crc32:
                 raise StorageError.bad_checksum(
                     self._path, f"{self.record.path}, header", stored=self.record.crc32, computed=computed
                 )
-            return parse_header(head[8:], len(self._content))
+            return parse_header(head[8:], len(self._content.buffer))
         except ValueError as error:
             self._refuse(f"damaged: {error}")
 
@@ -284,17 +291,20 @@ class StoredFile(Mapping[str, Array]):
         return np.frombuffer(bytes.fromhex(text), ">u4")
 
     def _verify(self, name: str, blocks: range | Int64) -> None:
-        verified, tensor, size = self._verified[name], self._tensors[name], _block_bytes(name)
-        content = self._content[tensor.start : tensor.stop]
-        for block in blocks:
-            if not verified[block]:
-                start = int(block) * size
-                computed = zlib.crc32(content[start : start + size].data)
-                stored = int(self._expected[name][block])
+        """Read and verify these blocks, in ascending order, and adjacent ones with one request."""
+        tensor, size = self._tensors[name], _block_bytes(name)
+        todo = [int(block) for block in blocks if not self._verified[name][block]]
+        breaks = [0, *(i for i in range(1, len(todo)) if todo[i] > todo[i - 1] + 1), len(todo)]
+        runs = [range(todo[first], todo[last - 1] + 1) for first, last in pairwise(breaks) if last > first]
+        ranges = [(tensor.start + run[0] * size, min(tensor.start + run.stop * size, tensor.stop)) for run in runs]
+        for run, (begin, _), part in zip(runs, ranges, self._content.read(ranges) if runs else [], strict=True):
+            for at, block in enumerate(run):
+                computed, stored = zlib.crc32(part[at * size : (at + 1) * size].data), int(self._expected[name][block])
                 if computed != stored:
                     section = f"{self.record.path}, {name}"
                     raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
-                verified[block] = True
+            self._content.keep(begin, part)
+            self._verified[name][run[0] : run.stop] = True
 
 
 TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
