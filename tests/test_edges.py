@@ -79,7 +79,7 @@ def test_false_alarm_has_one_range(signals, tmp_path, level):
 
 def test_bad_requests_are_answered_with_4xx(signals, tmp_path):
     testclient = pytest.importorskip("starlette.testclient")
-    from topsign.explore.server import make_app
+    from topsign.explore import make_app
 
     index = make(signals, tmp_path)
     client = testclient.TestClient(

@@ -108,7 +108,7 @@ def make_index(rng, *, metric="correlation", n_entries=40):
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, form, metric):
-    monkeypatch.setattr(export.tables, "PART_ROWS", 16)  # several row groups
+    monkeypatch.setattr(export, "PART_ROWS", 16)  # several row groups
     index = make_index(rng, metric=metric)
     export.write_parquet(tmp_path / "codes.parquet", index, form=form)
     assert [file.name for file in tmp_path.iterdir()] == ["codes.parquet"]

@@ -209,7 +209,7 @@ def test_a_local_cluster_listens_only_on_this_machine():
 
 def test_long_codes_are_exported_in_parts_that_arrow_can_address(monkeypatch, signals):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(export.tables, "PART_BYTES", 200)
+    monkeypatch.setattr(export, "PART_BYTES", 200)
     index = make_index()
     index.add(signals)
     for form in FORMS:
@@ -225,18 +225,3 @@ def test_an_empty_file_of_signals_says_that_it_is_empty(tmp_path):
     (tmp_path / "empty.npy").write_bytes(b"")
     with pytest.raises(ts.StorageError, match=r"empty: it has no bytes; write it with numpy\.save"):
         open_file(Place.at(tmp_path / "empty.npy"))
-
-
-def test_the_checksum_of_an_archive_is_compared_once(tmp_path, signals, monkeypatch):
-    from topsign.signals import Place, npz, open_file
-
-    compared, plain = [], npz._check_content
-    monkeypatch.setattr(npz, "_check_content", lambda *arguments: compared.append(1) or plain(*arguments))
-    np.savez(tmp_path / "a.npz", signals=signals)
-    file = open_file(Place.at(tmp_path / "a.npz"))
-    for _ in range(3):
-        assert file.rows().shape == signals.shape
-    assert len(compared) == 1
-    np.savez(tmp_path / "a.npz", signals=signals + 1)  # another file
-    file.rows()
-    assert len(compared) == 2

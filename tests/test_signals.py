@@ -8,9 +8,9 @@ import scipy.sparse
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign._rows import NamedRows, SparseRows
-from topsign.signals import FilesRows, Place, RowsAhead, open_file, open_files
-from topsign.signals import parquet as reader
+from topsign._rows import SparseRows
+from topsign.signals import FilesRows, Place, open_file, open_files
+from topsign.signals import tables as reader
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -234,7 +234,7 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
         "sign": lambda: ts.SignIndex(n_features=16, random_state=1),
         "trellis": lambda: ts.TrellisIndex(n_features=16, n_bytes=4, basis="hadamard", center=False, random_state=1),
     }[family]()
-    decoded, batches = [], reader._batches
+    decoded, batches = [], reader.TableRows._decoded
 
     def counted(*arguments):
         for batch in batches(*arguments):
@@ -242,7 +242,7 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
             yield batch
 
     rows = open_file(Place.at(tmp_path / "a.parquet")).rows()
-    monkeypatch.setattr(reader, "_batches", counted)
+    monkeypatch.setattr(reader.TableRows, "_decoded", counted)
     index.add(rows)
     assert sum(decoded) == 3000
     sample, ids = index._learned().own_signals()
@@ -254,7 +254,7 @@ def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch
     """The identity of a file reads its first and last signal; rows may be read backwards and across groups."""
     signals = rng.standard_normal((3000, 16)).astype(np.float32)
     parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
-    decoded, batches = [], reader._batches
+    decoded, batches = [], reader.TableRows._decoded
 
     def counted(*arguments):
         for batch in batches(*arguments):
@@ -262,7 +262,7 @@ def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch
             yield batch
 
     file = open_file(Place.at(tmp_path / "a.parquet"))
-    monkeypatch.setattr(reader, "_batches", counted)
+    monkeypatch.setattr(reader.TableRows, "_decoded", counted)
     file.identity()
     assert sum(decoded) == 2 * reader.BATCH_ROWS + 500  # for the shape, the first signal and the last one
     rows = file.rows()
@@ -277,44 +277,3 @@ def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch
         (3, 9),
     ]:
         assert_array_equal(rows[start:stop], signals[start:stop])
-
-
-def test_chunks_are_read_ahead_once_and_held(tmp_path, signals):
-    """The next chunk is read while one is in use, and at most one chunk waits."""
-    parquet.write_table(pyarrow.table({"x": list(signals)}), tmp_path / "t.parquet", row_group_size=7)
-    chunks = [slice(3, 20), slice(20, 21), slice(21, 40), slice(40, 50)]
-    read, rows = [], open_file(Place.at(tmp_path / "t.parquet")).rows()
-    plain = rows.read
-    rows.read = lambda start, stop: (read.append(start), plain(start, stop))[1]
-    with RowsAhead(rows, chunks) as ahead:
-        for place, chunk in enumerate(chunks):
-            assert_array_equal(ahead[chunk], signals[chunk])
-            assert_array_equal(ahead[chunk.stop - 1 : chunk.stop], signals[chunk.stop - 1 : chunk.stop])
-            assert_array_equal(ahead[chunk], signals[chunk])  # again, from the cached chunks
-            assert len(read) <= place + 3
-        with pytest.raises(ValueError, match="not in the current chunk"):
-            ahead[39:45]
-    assert read == [3, 20, 21, 40]
-    assert not ahead._thread.is_alive()
-
-
-def test_errors_of_reading_ahead_are_raised_where_the_chunk_is_asked_for(signals):
-    class Torn(NamedRows):
-        def read(self, start, stop):
-            if start >= 20:
-                raise ts.StorageError("t.parquet", "column x", "is torn")
-            return super().read(start, stop)
-
-    chunks = [slice(at, at + 10) for at in range(0, 50, 10)]
-    with RowsAhead(Torn(signals, list("abcdef")), chunks) as ahead:
-        assert ahead.names == tuple("abcdef")
-        for chunk in chunks[:2]:
-            assert_array_equal(ahead[chunk], signals[chunk])
-        with pytest.raises(ts.StorageError, match="is torn"):
-            ahead[chunks[2]]
-        with pytest.raises(ValueError, match="in none of the remaining chunks"):
-            ahead[chunks[2]]
-    assert not ahead._thread.is_alive()
-    with RowsAhead(signals, chunks) as ahead:  # the thread is waiting for room, and still ends
-        ahead[chunks[0]]
-    assert not ahead._thread.is_alive()

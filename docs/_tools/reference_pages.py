@@ -77,7 +77,7 @@ SHARED = {
         "pack_log_factors",
         "unpack_factors",
     },
-    "signals": {"Location", "RowsAhead", "TableColumns", "Place", "notes_of", "plain_values"},
+    "signals": {"Location", "TableColumns", "Place", "notes_of", "plain_values"},
     "evaluation": {"render"},
 }
 

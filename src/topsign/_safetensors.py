@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -61,11 +61,6 @@ def header_size(prefix: bytes, n_bytes: int) -> int:
     if len(prefix) < 8 or size < 2 or size > min(n_bytes - 8, MAX_HEADER_BYTES):
         raise ValueError("not a safetensors file")
     return size
-
-
-def read_header(file: IO[bytes], n_bytes: int) -> Header:
-    """Read the header of an open file of ``n_bytes``; raise ValueError as :func:`parse_header` does."""
-    return parse_header(file.read(header_size(file.read(8), n_bytes)), n_bytes)
 
 
 def parse_header(text: bytes, n_bytes: int) -> Header:

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import StorageError
 from ..index import Index, open_index
-from ..signals import RowsAhead, SignalFile, TableColumns, open_files
+from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     CodeOptions,
@@ -150,14 +150,13 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, aga
             for file in files:
                 identity, rows, read_columns = file.identity(), file.rows(), columns.read(file)
                 chunks = _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0))
-                with RowsAhead(rows, chunks) as ahead:
-                    for chunk in chunks:
-                        note = file.name, identity | {"taken": chunk.stop}
-                        with naming(file.name):
-                            index.add(ahead, rows=chunk, source=note, **read_columns(chunk))
-                        done += chunk.stop - chunk.start
-                        progress.update(bar, completed=done)
-                        raise_interrupt()
+                for chunk in chunks:
+                    note = file.name, identity | {"taken": chunk.stop}
+                    with naming(file.name):
+                        index.add(rows, rows=chunk, source=note, **read_columns(chunk))
+                    done += chunk.stop - chunk.start
+                    progress.update(bar, completed=done)
+                    raise_interrupt()
     except KeyboardInterrupt:
         index.refresh()  # the interrupt may have come between a commit and its snapshot
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; continue with: {again}"

@@ -8,8 +8,7 @@ from typing import Any
 from distributed import Client, Future
 
 from .._files import Record
-from ..signals import FilesRows, Place, SignalFile, TableColumns, open_file
-from ..signals.files import check_same_columns
+from ..signals import FilesRows, Place, SignalFile, TableColumns, check_same_columns, open_file
 from .cluster import run_all
 from .plan import PlannedSegment, plan_files
 from .segment_writing import sample_files

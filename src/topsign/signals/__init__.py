@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from .ahead import RowsAhead
-from .files import SUFFIXES, FilesRows, SignalFile, TableColumns, list_files, open_file, open_files
+from .files import (
+    SUFFIXES,
+    FilesRows,
+    SignalFile,
+    TableColumns,
+    check_same_columns,
+    list_files,
+    open_file,
+    open_files,
+)
 from .place import Location, Place
 from .tables import TableSignals, from_table, notes_of, plain_values
 
@@ -12,10 +20,10 @@ __all__ = [
     "FilesRows",
     "Location",
     "Place",
-    "RowsAhead",
     "SignalFile",
     "TableColumns",
     "TableSignals",
+    "check_same_columns",
     "from_table",
     "list_files",
     "notes_of",

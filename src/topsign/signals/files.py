@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,12 @@ from .._arrays import Array
 from .._checks import check_feature_names
 from .._files import Record
 from .._rows import Rows
-from . import arrow, npy, npz, parquet, safetensors, vecs
-from .contents import Described
+from . import tables
+from .arrays import open_array
 from .place import Location, Place
-from .tables import notes_of, plain_values
+from .tables import TableRows, notes_of, plain_values, read_columns
 
-READERS: dict[str, ModuleType] = {".npy": npy, ".npz": npz, ".parquet": parquet, ".safetensors": safetensors}
-READERS |= {".arrow": arrow, ".feather": arrow, ".csv": arrow, ".fvecs": vecs, ".bvecs": vecs}
-SUFFIXES = tuple(READERS)
+SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors", ".arrow", ".feather", ".csv", ".fvecs", ".bvecs")
 
 
 @dataclass(frozen=True)
@@ -46,16 +43,13 @@ class SignalFile:
 
     def rows(self) -> Array | Rows:
         """Return the signals: a memory map if possible, otherwise rows that are read when sliced."""
-        place = Place(self.url)
-        signals: Array | Rows = READERS[place.suffix].rows(place, self.array, self.aside)
-        return signals
+        return _open_rows(Place(self.url), self.array, self.aside)[0]
 
     def columns(self, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
         """Return the named columns of a table as Arrow arrays, optionally only some rows of them."""
         place = Place(self.url)
         _check_table(place)
-        found: dict[str, Any] = READERS[place.suffix].columns(place, names, rows)
-        return found
+        return read_columns(place, names, rows)
 
     def to_json(self) -> Record:
         """Return the record that manifests store."""
@@ -161,18 +155,27 @@ def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ())
     Raises ValueError if the arguments do not fit the file (its format, the requested array), StorageError if its
     contents cannot be read as signals, and ImportError if a required package is missing.
     """
-    if place.suffix not in READERS:
+    if place.suffix not in SUFFIXES:
         raise ValueError(f"{place.url} must be one of {', '.join(SUFFIXES)}, or a folder of such files")
     if aside:
         _check_table(place)
     n_bytes, changed = place.state()
-    found: Described = READERS[place.suffix].describe(place, array, aside)
-    shape = found.n_signals, found.n_features
-    return SignalFile(place.url, *shape, str(found.dtype), n_bytes, changed, found.array, tuple(aside), found.names)
+    rows, array = _open_rows(place, array, aside)
+    names = rows.names if isinstance(rows, Rows) else None
+    n_signals, n_features = rows.shape
+    return SignalFile(place.url, n_signals, n_features, str(rows.dtype), n_bytes, changed, array, tuple(aside), names)
+
+
+def _open_rows(place: Place, array: str | None, aside: Sequence[str]) -> tuple[Array | Rows, str | None]:
+    """Return the signals of a file, and the name of the array or column that holds them."""
+    if place.suffix in tables.SUFFIXES:
+        rows = TableRows(place, array, aside)
+        return rows, rows.column
+    return open_array(place, array)
 
 
 def _check_table(place: Place) -> None:
-    if not hasattr(READERS[place.suffix], "columns"):
+    if place.suffix not in tables.SUFFIXES:
         raise ValueError(f"{place.url} is not a table; id and metadata columns need .parquet, .arrow, .feather or .csv")
 
 

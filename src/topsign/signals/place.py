@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from .._files import MALFORMED
 from .._lazy import lazy
-from ..errors import install
+from ..errors import StorageError, install
 
 Location = str | os.PathLike[str]
 
@@ -99,3 +101,14 @@ class Place:
         if not chosen:
             raise ValueError(f"{self.url} is a folder without {kinds} files")
         return chosen
+
+
+@contextmanager
+def reading(place: Place, section: str = "signals") -> Iterator[None]:
+    """Convert the errors of a format's parser into a StorageError that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except MALFORMED as error:
+        raise StorageError(place.url, section, str(error)) from None

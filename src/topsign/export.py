@@ -1,4 +1,4 @@
-"""Codes as Arrow tables and Parquet files, with the recipe in the schema's metadata.
+"""Codes as Arrow tables and Parquet files with the recipe in their metadata, and helpers for other search engines.
 
 Each row is an entry: ``id`` (int64 or string); the code in one of the forms of its family; and ``metadata`` (JSON text
 or null). The forms are:
@@ -24,15 +24,17 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes, Float32
-from .._checks import as_signals, check_ids, check_metadata, import_pyarrow
-from .._files import Path, draft_of, publish
-from ..codes import Codes
-from ..errors import StorageError
-from ..families import Recipe
-from ..index import Entries, Index
-from ..projections import Projected
-from ..store import Note
+from ._arrays import Array, Bytes, Float32
+from ._checks import as_signals, check_count, check_ids, check_metadata, import_pyarrow
+from ._files import Path, draft_of, publish
+from .codes import Codes
+from .errors import StorageError
+from .families import Recipe
+from .index import Entries, Index
+from .projections import Projected
+from .store import Note
+
+__all__ = ["CodeTable", "bit_texts", "from_arrow", "nearest", "read_parquet", "to_arrow", "write_parquet"]
 
 FORMAT = 1
 KEY = b"topsign"
@@ -267,3 +269,41 @@ def _matrix_of_lists(column: Any, name: str, width: int, path: Path) -> Array:
     if lengths - {width}:
         _raise_not_codes(path, f"the lists of column {name} do not have {width} elements each")
     return values.reshape(-1, width)
+
+
+def nearest(
+    ids: npt.ArrayLike, mismatches: npt.ArrayLike, *, k: int, n_entries: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the k nearest of an engine's results, closest first and ties by ascending id, as an index orders them.
+
+    Engines break ties arbitrarily, so request more than k results. Raises ValueError if an entry that the engine
+    omitted may tie with the k-th.
+
+    Parameters
+    ----------
+    ids, mismatches : arrays of shape (..., n_requested)
+        The engine's results, in any order.
+    k : int
+    n_entries : int
+        Number of entries in the engine.
+
+    Examples
+    --------
+    >>> nearest([7, 4, 9], [2, 2, 5], k=2, n_entries=1000)
+    (array([4, 7]), array([2, 2]))
+    """
+    k, n_entries = check_count(k, "k"), check_count(n_entries, "n_entries", minimum=0)
+    found, counts = np.asarray(ids), np.asarray(mismatches)
+    order = np.lexsort((found, counts))[..., :k]
+    best = np.take_along_axis(counts, order, axis=-1)
+    if 0 < found.shape[-1] < n_entries and (best[..., -1] == counts.max(axis=-1)).any():
+        raise ValueError(
+            f"of {n_entries} entries the {found.shape[-1]} nearest were asked for, and the {k}-th ties with the last "
+            "of them: others may tie with it, too; ask the engine for more"
+        )
+    return np.take_along_axis(found, order, axis=-1), best
+
+
+def bit_texts(packed: Bytes, n_bits: int) -> list[str]:
+    """Return rows of packed bits as strings of zeros and ones."""
+    return [(np.unpackbits(row, count=n_bits, bitorder="little") + ord("0")).tobytes().decode() for row in packed]
