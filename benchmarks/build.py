@@ -27,7 +27,7 @@ def contestants(n_features, n_bytes):
         recipe = untrained(family, n_features, n_bytes)
         calls[f"{family}, hadamard", recipe.code_bytes] = partial(encode, recipe)
     for kind in ("circulant", "sparse", "gaussian"):
-        recipe = ts.GroupedIndex(n_features=n_features, n_bytes=n_bytes, projection=kind, random_state=7).recipe
+        recipe = ts.Index(n_features, family="grouped", n_bytes=n_bytes, basis=kind, random_state=7).recipe
         calls[f"grouped, {kind}", recipe.code_bytes] = partial(encode, recipe)
     try:
         import faiss

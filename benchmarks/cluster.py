@@ -36,7 +36,7 @@ def encoding(options, folder, clusters):
     source, n = folder / "signals.npy", options.signals
     np.save(source, np.random.default_rng(0).standard_normal((n, options.features), np.float32))
     signals, size = np.load(source, mmap_mode="r"), -(-n // max(8, 2 * max(options.workers)))
-    index = ts.GroupedIndex(n_features=options.features, n_bytes=options.bytes, random_state=7)
+    index = ts.Index(options.features, family="grouped", n_bytes=options.bytes, random_state=7)
 
     def on(client):
         ts.distributed.encode(source, folder / "encoded", index, client=client, segment_entries=size)
@@ -83,13 +83,13 @@ def searching(options, folder, clusters):
 
 def filters_and_pairs(options, folder, workers, client):
     rng, rows = np.random.default_rng(2), []
-    memory = ts.GroupedIndex(n_features=64, n_bytes=8, random_state=7)
+    memory = ts.Index(64, family="grouped", n_bytes=8, random_state=7)
     years = rng.integers(0, 100, options.entries)
     notes = [{"year": int(year)} for year in years]
     memory.add(rng.standard_normal((options.entries, 64), dtype=np.float32), metadata=notes)
     memory.save(folder / "filtered")
     query = rng.standard_normal((1, 64), dtype=np.float32)
-    paired = ts.GroupedIndex(n_features=1024, n_bytes=64, random_state=7)
+    paired = ts.Index(1024, family="grouped", n_bytes=64, random_state=7)
     paired.add(rng.standard_normal((options.paired, 1024), dtype=np.float32))
     paired.save(folder / "paired")
     with ts.distributed.open(folder / "filtered", client=client) as opened:
@@ -117,7 +117,7 @@ def both(times):
 def segments(options, folder, client):
     """Milliseconds per tiny segment: the slope between few and many."""
     np.save(folder / "tiny.npy", np.random.default_rng(1).standard_normal((10 * options.segments, 64), np.float32))
-    index, took = ts.GroupedIndex(n_features=64, n_bytes=4, random_state=7), []
+    index, took = ts.Index(64, family="grouped", n_bytes=4, random_state=7), []
     for entries in (10, 100):
         out = folder / f"tiny{entries}"
         encoded = seconds(
@@ -175,7 +175,7 @@ def recall(options, folder, workers, client):
     """Searches for a recall, and the constants of the cost model; rows that are not fitted test it."""
     rng = np.random.default_rng(3)
     signals = clustered(options.recalled, rng)
-    index = ts.TrellisIndex(n_features=signals.shape[1], n_bytes=24, random_state=7)
+    index = ts.Index(signals.shape[1], n_bytes=24, random_state=7)
     index.fit(signals[:20_000])
     index.add(signals)
     index.learn_regions("auto" if options.recalled >= 20_000 else 64)

@@ -10,7 +10,7 @@ PROGRAMS = {
     "python only": "pass",
     "import numpy": "import numpy",
     "import topsign": "import topsign",
-    "and the first index": "import topsign; topsign.GroupedIndex(n_features=64, n_bytes=4)",
+    "and the first index": "import topsign; topsign.Index(64, family='grouped', n_bytes=4)",
     "topsign --help": "import sys; sys.argv = ['topsign', '--help']; import topsign.cli; topsign.cli.main()",
 }
 

@@ -182,7 +182,7 @@ def weak(options):
     """Share of white entries that must be visited to find a match with probability 90%, by its correlation."""
     rng, rows, unit = np.random.default_rng(0), [], text_embeddings.unit
     entries, n_queries = unit(rng.standard_normal((options.white, 256))), 500
-    index = ts.TrellisIndex(n_features=256, n_bytes=32, basis="hadamard", center=False, random_state=7)
+    index = ts.Index(256, n_bytes=32, basis="hadamard", center=False, random_state=7)
     index.add(entries)
     index.learn_regions("auto" if options.white >= 20_000 else 64)
     regions = index._learned().regions.regions()

@@ -81,8 +81,8 @@ def durable(options, folder):
             name = f"search, {n_queries} queries (ms)"
             rows.append([name, spread(times[:, 0]), spread(times[:, 1]), ratio(times[:, 0], times[:, 1])])
     signals = rng.standard_normal((options.signals, n_features), dtype=np.float32)
-    growing = ts.GroupedIndex(
-        n_features=n_features, n_bytes=options.bytes, random_state=7, path=Path(folder) / "b.topsign"
+    growing = ts.Index(
+        n_features, family="grouped", n_bytes=options.bytes, random_state=7, path=Path(folder) / "b.topsign"
     )
     times = 1e3 * interleaved(
         [partial(growing.add, signals), partial(encode, growing.recipe, signals)], options.repeats
@@ -103,7 +103,7 @@ def durable(options, folder):
 
 
 def small_index(path, n_entries, signals):
-    index = ts.GroupedIndex(n_features=signals.shape[1], n_bytes=32, random_state=7, path=path)
+    index = ts.Index(signals.shape[1], family="grouped", n_bytes=32, random_state=7, path=path)
     for _ in range(0, n_entries, 20 * len(signals)):
         index.add(np.tile(signals, (20, 1)))
     index.compact()
@@ -214,7 +214,7 @@ def readers(options, folder):
 def ids_and_filters(options, folder):
     rng, n = np.random.default_rng(0), options.named
     names, path = [f"document-{i}" for i in range(n)], os.path.join(folder, "named.topsign")
-    index, only = (ts.GroupedIndex(n_features=64, n_bytes=8, random_state=7) for _ in range(2))
+    index, only = (ts.Index(64, family="grouped", n_bytes=8, random_state=7) for _ in range(2))
     years = rng.integers(0, 100, n)
     for start in range(0, n, 100_000):
         part = slice(start, start + 100_000)
@@ -244,8 +244,8 @@ def pairs(options):
     """Near-duplicates: ``index.pairs`` compared with searches of all entries."""
     rng, rows = np.random.default_rng(0), []
     for family, index in (
-        ("grouped", ts.GroupedIndex(n_features=2048, n_bytes=128, random_state=7)),
-        ("trellis", ts.TrellisIndex(n_features=2048, n_bytes=128, basis="hadamard", center=False, random_state=7)),
+        ("grouped", ts.Index(2048, family="grouped", n_bytes=128, random_state=7)),
+        ("trellis", ts.Index(2048, n_bytes=128, basis="hadamard", center=False, random_state=7)),
     ):
         signals = rng.standard_normal((options.paired, 2048), dtype=np.float32)
         signals[1::100] = signals[::100] + 0.3 * signals[1::100]  # a near-duplicate for one in a hundred

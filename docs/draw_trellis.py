@@ -16,7 +16,7 @@ N_BYTES, N_FEATURES, SLOT, LEFT, TOP = 4, 24, 46, 175, 40
 
 def main(path):
     signals = np.random.Generator(np.random.Philox(3)).integers(-9, 10, (1, N_FEATURES)).astype(np.float32)
-    encoder = ts.TrellisEncoder(N_BYTES, basis="hadamard", center=False, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=N_BYTES, basis="hadamard", center=False, random_state=7).fit(signals)
     recipe, codes = encoder.recipe_, encoder.encode(signals)
     first, coded = recipe.design.first, recipe.design.coded
     values = encoder.project(signals)[0][coded]

@@ -68,7 +68,7 @@ def by_camera(neighbors, values):
 
 def compare(residuals, cameras, photographs, took, n_bits):
     """Return scores of photographs with the fingerprints of their own cameras and of the others."""
-    index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=n_bits, random_state=7)
+    index = ts.Index(residuals.shape[1], family="adaptive", n_bits=n_bits, random_state=7)
     index.add(fingerprints(residuals, cameras))
     found = index.search(photographs, k=len(index))
     scores, own = by_camera(found, found.scores), took[:, np.newaxis] == np.unique(cameras)
@@ -134,7 +134,7 @@ def main():
     residuals, cameras, names = load(options.residuals) if options.residuals else simulate(np.random.default_rng(1))
     n_features, enrolled = residuals.shape[1], split(cameras, options.enrol)
 
-    index = ts.AdaptiveIndex(n_features=n_features, n_bits=options.bits, random_state=7)  # a Hadamard pool
+    index = ts.Index(n_features, family="adaptive", n_bits=options.bits, random_state=7)  # a Hadamard pool
     index.add(fingerprints(residuals[enrolled], cameras[enrolled]), ids=np.arange(len(names)))
     code_bytes = index.get([0]).codes.nbytes
     print(f"{options.bits} of {n_features} projections kept: {code_bytes} bytes per camera", end=", ")

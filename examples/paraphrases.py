@@ -45,7 +45,7 @@ def embed(sentences, model):
 
 def mine(vectors, *, threshold, margin=0.2):
     """Return triples (cosine, i, j) above the threshold in descending order."""
-    index = ts.GroupedIndex(n_features=vectors.shape[1], n_bytes=min(1024, vectors.shape[1] // 16), random_state=7)
+    index = ts.Index(vectors.shape[1], family="grouped", n_bytes=min(1024, vectors.shape[1] // 16), random_state=7)
     index.add(vectors)
     candidates = index.pairs(threshold=max(0.05, threshold - margin))  # scores of codes are estimates, hence the margin
     first, second = (normalize(vectors[part]) for part in (candidates.first, candidates.second))

@@ -19,7 +19,7 @@ def main(folder):
     queries = vectors[:200] + 3 * rng.standard_normal((200, N_FEATURES)).astype(np.float32)
 
     file = folder / "example.topsign"
-    with ts.GroupedIndex(n_features=N_FEATURES, n_bytes=80, random_state=7, path=file) as index:
+    with ts.Index(N_FEATURES, family="grouped", n_bytes=80, random_state=7, path=file) as index:
         index.add(vectors, metadata=[{"row": row} for row in range(N_ENTRIES)])
     index = ts.open_index(file, readonly=True)
     code_bytes = len(index.get([0]).codes.data[0])

@@ -19,7 +19,7 @@ def main():
 
     rng = np.random.default_rng(1)
     fingerprints = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
-    index = ts.GroupedIndex(n_features=N_FEATURES, n_bytes=plan.n_bytes, random_state=7)
+    index = ts.Index(N_FEATURES, family="grouped", n_bytes=plan.n_bytes, random_state=7)
     index.add(fingerprints)
 
     noise = rng.standard_normal((N_RECORDINGS, N_FEATURES)).astype(np.float32)

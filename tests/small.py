@@ -6,4 +6,4 @@ N_FEATURES = 64
 
 
 def make_index(**options):
-    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
+    return ts.Index(family="adaptive", **{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)

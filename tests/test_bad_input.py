@@ -12,12 +12,12 @@ from topsign.signals import open_files
 pytestmark = pytest.mark.core
 
 X = np.random.default_rng(0).standard_normal((5, 20))
-ENCODER = ts.AdaptiveEncoder(n_bits=6, random_state=7).fit(X)
-CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)
+ENCODER = ts.Encoder(family="adaptive", n_bits=6, random_state=7).fit(X)
+CENTERED = ts.Encoder(family="adaptive", n_bits=6, center=True, random_state=7).fit(X)
 CODES = ENCODER.encode(X)
-NORMED = ts.AdaptiveEncoder(n_bits=6, metric="inner_product", random_state=7).fit(X).encode(X)
+NORMED = ts.Encoder(family="adaptive", n_bits=6, metric="inner_product", random_state=7).fit(X).encode(X)
 PROJECTED = ENCODER.project(X)
-INDEX = ts.AdaptiveIndex(n_features=20, n_bits=4, random_state=7)
+INDEX = ts.Index(20, family="adaptive", n_bits=4, random_state=7)
 INDEX.add(X, ids=list("abcde"), metadata=[{"year": row} for row in range(5)])
 PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
 PAIRS = AdaptiveRecipe.make(n_features=8, n_bits=2, random_state=7)  # codes of two bits
@@ -57,19 +57,27 @@ CALLS = [
     (lambda: ENCODER.encode(np.zeros(20)), ValueError, "signals[0] is all zeros and cannot be encoded; drop that row"),
     (lambda: ENCODER.encode(np.vstack([X, X[0] * 0])), ValueError, "signals[5] is all zeros and cannot be encoded"),
     (
-        lambda: CENTERED.encode(CENTERED.mean_),
+        lambda: CENTERED.encode(CENTERED.recipe_.mean),
         ValueError,
         "signals[0] equals the mean that center=True removes and cannot be encoded; drop that row",
     ),
     (lambda: ts.threads(0).__enter__(), ValueError, "n_threads must be at least 1, got 0"),
     # sizes and seeds
-    (lambda: ts.AdaptiveEncoder(n_bits=21).fit(X), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
-    (lambda: ts.AdaptiveEncoder(n_bits=0).fit(X), ValueError, "n_bits must be at least 1, got 0"),
-    (lambda: ts.AdaptiveEncoder(n_bits=6.0).fit(X), TypeError, "n_bits must be an integer, got 6.0 of type float"),
-    (lambda: ts.AdaptiveEncoder(n_bits=True).fit(X), TypeError, "n_bits must be an integer, got True"),
-    (lambda: ts.AdaptiveEncoder(n_bits=6, n_pool=2**24 + 1).fit(X), ValueError, "in [1, 16777216], got 16777217"),
-    (lambda: ts.GroupedIndex(n_features=20, n_bytes=0), ValueError, "n_bytes must be at least 1, got 0"),
-    (lambda: ts.SignIndex(n_features=20, n_bytes=2.5), TypeError, "n_bytes must be an integer, got 2.5 of type float"),
+    (lambda: ts.Encoder(family="adaptive", n_bits=21).fit(X), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
+    (lambda: ts.Encoder(family="adaptive", n_bits=0).fit(X), ValueError, "n_bits must be at least 1, got 0"),
+    (
+        lambda: ts.Encoder(family="adaptive", n_bits=6.0).fit(X),
+        TypeError,
+        "n_bits must be an integer, got 6.0 of type float",
+    ),
+    (lambda: ts.Encoder(family="adaptive", n_bits=True).fit(X), TypeError, "n_bits must be an integer, got True"),
+    (
+        lambda: ts.Encoder(family="adaptive", n_bits=6, n_pool=2**24 + 1).fit(X),
+        ValueError,
+        "in [1, 16777216], got 16777217",
+    ),
+    (lambda: ts.Index(20, family="grouped", n_bytes=0), ValueError, "n_bytes must be at least 1, got 0"),
+    (lambda: ts.Index(20, family="sign", n_bytes=2.5), TypeError, "n_bytes must be an integer, got 2.5 of type float"),
     (lambda: ts.SignEmbedding(n_bits=-3).fit(X), ValueError, "n_bits must be at least 1, got -3"),
     (lambda: ts.SignEmbedding(n_bits=6, projection="fourier").fit(X), ValueError, "got 'fourier'"),
     (lambda: ts.SignEmbedding(n_bits=6, random_state=-1).fit(X), ValueError, "random_state must be in [0, "),
@@ -91,7 +99,7 @@ CALLS = [
     (
         lambda: ts.AdaptiveEmbedding(n_bits=6).fit(X),
         ValueError,
-        "exactly one reference, got 5 rows; use AdaptiveEncoder",
+        "exactly one reference, got 5 rows; use Encoder",
     ),
     (lambda: ts.AdaptiveEmbedding(n_bits=6).fit(np.zeros(20)), ValueError, "the reference is zero"),
     (
@@ -100,8 +108,8 @@ CALLS = [
         "NaN or infinity in reference, first at row 0, column 4",
     ),
     (lambda: ts.AdaptiveEmbedding(n_bits=6).transform(X), NotFittedError, "not fitted yet"),
-    (lambda: ts.AdaptiveEncoder(n_bits=6).encode(X), NotFittedError, "not fitted yet"),
-    (lambda: ts.AdaptiveEncoder(n_bits=6).project(X), NotFittedError, "not fitted yet"),
+    (lambda: ts.Encoder(20, family="adaptive", n_bits=6).encode(X), NotFittedError, "not fitted yet"),
+    (lambda: ts.Encoder(20, family="adaptive", n_bits=6).project(X), NotFittedError, "not fitted yet"),
     # projections
     (lambda: ts.make_projection("fourier", n_features=8), ValueError, "kind must be one of 'gaussian', 'rademacher'"),
     (lambda: ts.make_projection("hadamard", n_features=0), ValueError, "n_features must be at least 1, got 0"),
@@ -237,7 +245,7 @@ CALLS = [
     (lambda: INDEX.add([[1.0, 2.0], [1.0]]), ValueError, "rows of different lengths; pad or cut them"),
     (lambda: INDEX.add(scipy.sparse.csr_array(X[:, :5])), ValueError, "signals must have 20 features, got 5"),
     (lambda: ts.Head.from_weights(scipy.sparse.csr_array(X)), TypeError, "weights must be dense, got a sparse matrix"),
-    (lambda: ts.AdaptiveIndex(n_features=20, center=scipy.sparse.csr_array(X[:1])), ValueError, "center must be True,"),
+    (lambda: ts.Index(20, family="adaptive", center=scipy.sparse.csr_array(X[:1])), ValueError, "center must be True,"),
     (lambda: INDEX.get(None), TypeError, "the ids of this index are texts, got None; index.ids lists them"),
     (lambda: INDEX.add(None, ids=["f"]), TypeError, "signals must be an array of signals, got None"),
     (lambda: INDEX.search(X, "10"), TypeError, "k must be an integer, got '10' of type str"),
@@ -267,10 +275,10 @@ def test_bad_input_says_what_was_wrong(call, error, words):
     assert words in str(raised.value)
 
 
-@pytest.mark.parametrize("constructor", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("constructor", ["adaptive", "grouped", "sign", "trellis"])
 def test_an_index_that_has_not_learned_says_so(constructor):
-    options = {"n_bytes": 5, "center": False} if constructor is ts.TrellisIndex else {"center": True}
-    index = constructor(n_features=20, random_state=7, **options)
+    options = {"n_bytes": 5, "center": False} if constructor == "trellis" else {"center": True}
+    index = ts.Index(family=constructor, n_features=20, random_state=7, **options)
     assert not index.is_fitted
     assert (index.n_features, len(index), index.ids.tolist()) == (20, 0, [])
     for call in (
@@ -314,7 +322,7 @@ def test_unknown_kernels_are_refused():
 
 
 def test_a_k_that_asks_for_empty_places_is_refused(rng):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1)
     index.add(rng.standard_normal((30, 64)))
     assert index.search(np.ones((2, 64)), k=100).ids.shape == (2, 100)
     for k in (10**9, 2**63):
@@ -323,7 +331,7 @@ def test_a_k_that_asks_for_empty_places_is_refused(rng):
 
 
 def test_texts_that_are_not_unicode_are_refused():
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1)
     with pytest.raises(ValueError, match=r"ids must be Unicode texts, got '\\ud800' at row 1"):
         index.add(np.ones((2, 64)), ids=["a", "\ud800"])
     with pytest.raises(ValueError, match=r"metadata at row 0 has '\\ud800', which is not a Unicode character"):
@@ -334,7 +342,7 @@ def test_texts_that_are_not_unicode_are_refused():
 
 
 def test_numbers_are_not_read_from_texts(rng):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1)
     index.add(rng.standard_normal((30, 64)))
     with pytest.raises(TypeError, match=r"threshold must be a number, got '0\.5' of type str"):
         index.within(np.ones(64), threshold="0.5")
@@ -343,6 +351,6 @@ def test_numbers_are_not_read_from_texts(rng):
 
 
 def test_a_closed_index_can_be_shown(tmp_path):
-    with ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1, path=tmp_path / "index") as index:
+    with ts.Index(64, family="adaptive", n_bits=16, random_state=1, path=tmp_path / "index") as index:
         assert "0 entries" in repr(index)
-    assert repr(index) == f"AdaptiveIndex({str(tmp_path / 'index')!r}, closed)"
+    assert repr(index) == f"Index(family='adaptive', {str(tmp_path / 'index')!r}, closed)"

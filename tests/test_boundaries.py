@@ -18,10 +18,11 @@ pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.Cali
 def make(kind, metric, rng, n_entries=120):
     options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7}
     if kind == "trellis":
-        index = ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False)
+        index = ts.Index(**options, n_bytes=8, basis="hadamard", center=False)
     else:
-        made = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind]
-        index = made(**options, **({"n_bits": 16} if kind == "adaptive" else {"n_bytes": N_FEATURES // 8}))
+        index = ts.Index(
+            family=kind, **options, **({"n_bits": 16} if kind == "adaptive" else {"n_bytes": N_FEATURES // 8})
+        )
     index.add(rng.standard_normal((n_entries, N_FEATURES)) * rng.uniform(0.5, 2, (n_entries, 1)))
     return index
 
@@ -57,7 +58,7 @@ def test_an_entry_at_the_level_is_found(kind, metric, rng):
 
 def test_overflows_are_filled_in_the_order_of_ids(rng, monkeypatch):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 2)
-    index = ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=7)
+    index = ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=7)
     signals = rng.standard_normal((6, N_FEATURES))
     for ids in ([8, 9], [5, 6], [1, 2]):
         index.add(signals[:2], ids=ids)

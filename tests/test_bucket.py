@@ -41,7 +41,7 @@ def signals(rng):
 
 
 def make_index(path=None):
-    return ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=12, random_state=7, path=path)
+    return ts.Index(N_FEATURES, family="adaptive", n_bits=12, random_state=7, path=path)
 
 
 def files_of(url):
@@ -88,11 +88,11 @@ def test_a_bucket_holds_what_a_folder_holds(url, signals, tmp_path):
     with pytest.raises(ts.StorageError, match="there are none; this folder is not a topsign index"):
         ts.open_index(f"{url}/nothing")
     with pytest.raises(ValueError, match="was written with n_bits=12"):
-        ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=13, random_state=7, path=url)
+        ts.Index(N_FEATURES, family="adaptive", n_bits=13, random_state=7, path=url)
 
 
 def test_originals_are_kept_in_a_bucket(url, signals):
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=12, random_state=7, path=url, originals="float32")
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=12, random_state=7, path=url, originals="float32")
     index.add(signals)
     index.remove([0])
     with ts.open_index(url) as opened:
@@ -103,7 +103,7 @@ def test_originals_are_kept_in_a_bucket(url, signals):
 def test_only_the_blocks_of_candidates_are_downloaded(url, rng, monkeypatch):
     """Rescoring four candidates of 12,000 originals reads at most four blocks of 64 KiB, and damage in them raises."""
     signals = rng.standard_normal((12_000, N_FEATURES)).astype(np.float32)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=12, random_state=7, path=url, originals="float32")
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=12, random_state=7, path=url, originals="float32")
     index.add(signals)
     fs, read = fsspec.filesystem("memory"), []
     plain = type(fs).cat_file

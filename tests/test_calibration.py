@@ -36,12 +36,16 @@ def real_signals(name):
 # Centring
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign"])
 def test_a_centred_index_is_an_index_of_centred_signals(rng, kind):
     signals, queries = anisotropic(rng, 300), anisotropic(rng, 20)
     mean = signals.astype(np.float64).mean(axis=0).astype(np.float32)
-    options = {"n_features": 128, "random_state": 3} | ({"n_bits": 40} if kind is ts.AdaptiveIndex else {"n_bytes": 16})
-    plain, learned, given = kind(**options), kind(center=True, **options), kind(center=mean, **options)
+    options = {"n_features": 128, "random_state": 3} | ({"n_bits": 40} if kind == "adaptive" else {"n_bytes": 16})
+    plain, learned, given = (
+        ts.Index(family=kind, **options),
+        ts.Index(family=kind, center=True, **options),
+        ts.Index(family=kind, center=mean, **options),
+    )
     plain.add(signals - mean)
     for index in (learned, given):
         index.add(signals[:300])
@@ -56,7 +60,7 @@ def test_a_centred_index_is_an_index_of_centred_signals(rng, kind):
 def test_the_mean_is_kept_in_the_file(rng, tmp_path):
     signals = anisotropic(rng, 300)
     path = tmp_path / "centred.topsign"
-    index = ts.AdaptiveIndex(n_features=128, n_bits=40, center=True, random_state=3, path=path)
+    index = ts.Index(128, family="adaptive", n_bits=40, center=True, random_state=3, path=path)
     assert index.path == str(path)
     assert not path.exists()  # its header contains the mean
     index.add(signals[:200])
@@ -64,16 +68,16 @@ def test_the_mean_is_kept_in_the_file(rng, tmp_path):
     with ts.open_index(path) as again:
         assert_array_equal(again.recipe.mean, signals[:200].astype(np.float64).mean(axis=0).astype(np.float32))
         assert_array_equal(again.search(signals[:5], k=3).ids, index.search(signals[:5], k=3).ids)
-    same = ts.AdaptiveIndex(n_features=128, n_bits=40, center=True, path=path)
+    same = ts.Index(128, family="adaptive", n_bits=40, center=True, random_state=3, path=path)
     assert len(same) == 300
     with pytest.raises(ValueError, match="was written with"):
-        ts.AdaptiveIndex(n_features=128, n_bits=40, path=path)
+        ts.Index(128, family="adaptive", n_bits=40, center=False, random_state=3, path=path)
 
 
 def test_a_bad_mean_raises():
     for center in (np.zeros(5), "mean", [np.nan] * 16):
         with pytest.raises(ValueError, match="center must be True, False or a mean of 16 finite values"):
-            ts.AdaptiveIndex(n_features=16, n_bits=4, center=center)
+            ts.Index(16, family="adaptive", n_bits=4, center=center)
 
 
 # Calibration
@@ -95,7 +99,7 @@ def test_calibrated_levels_hold_on_real_signals(name, center):
     signals = real_signals(name)
     signals = signals[np.random.default_rng(0).permutation(len(signals))]
     n = len(signals) // 4
-    index = ts.AdaptiveIndex(n_features=signals.shape[1], n_bits=signals.shape[1] // 4, center=center, random_state=1)
+    index = ts.Index(signals.shape[1], family="adaptive", n_bits=signals.shape[1] // 4, center=center, random_state=1)
     index.add(signals[: 2 * n])
     index.calibrate(signals[2 * n : 3 * n], false_alarm=0.05)
     for level in (0.2, 0.05):
@@ -106,7 +110,7 @@ def test_calibrated_levels_hold_on_real_signals(name, center):
 def test_own_signals_with_many_near_duplicates_are_refused(rng):
     """Each entry has a near duplicate, so that no impostor score is left to calibrate with."""
     signals = anisotropic(rng, 2000)
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
     index.add(np.concatenate([signals, signals + 0.01 * rng.standard_normal((2000, 128))]))
     with pytest.raises(ValueError, match=r"too many near-duplicates.* give impostors="):
         index.calibrate()
@@ -119,7 +123,7 @@ def test_own_signals_with_many_near_duplicates_are_refused(rng):
 def test_few_near_duplicates_raise_thresholds_only(rng):
     signals = anisotropic(rng, 4000)
     options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
-    clean, mixed = ts.AdaptiveIndex(**options), ts.AdaptiveIndex(**options)
+    clean, mixed = ts.Index(family="adaptive", **options), ts.Index(family="adaptive", **options)
     clean.add(signals)
     mixed.add(np.concatenate([signals, signals[:10] + 0.01 * rng.standard_normal((10, 128))]))
     thresholds = []
@@ -132,7 +136,7 @@ def test_few_near_duplicates_raise_thresholds_only(rng):
 
 
 def test_one_impostor_is_not_thousands_of_pairs(rng):
-    index = ts.AdaptiveIndex(n_features=128, n_bits=24, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=24, random_state=1)
     index.add(anisotropic(rng, 3000))
     for n_impostors in (1, 30, 152):
         with pytest.raises(ValueError, match=rf"at least 153 impostors to calibrate with, got {n_impostors};"):
@@ -141,14 +145,14 @@ def test_one_impostor_is_not_thousands_of_pairs(rng):
     assert index.calibrate(anisotropic(rng, 30), false_alarm=0.05).level <= 0.051
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "trellis"])
 def test_impostors_that_are_entries_are_refused(rng, kind):
     signals = anisotropic(rng, 1000)
-    if kind is ts.TrellisIndex:
-        index = kind(n_features=128, random_state=1, n_bytes=16, basis="hadamard")
+    if kind == "trellis":
+        index = ts.Index(family=kind, n_features=128, random_state=1, n_bytes=16, basis="hadamard")
     else:
-        index = kind(
-            n_features=128, random_state=1, center=True, **({} if kind is ts.AdaptiveIndex else {"n_bytes": 16})
+        index = ts.Index(
+            family=kind, n_features=128, random_state=1, center=True, **({} if kind == "adaptive" else {"n_bytes": 16})
         )
     index.add(signals)
     impostors = anisotropic(rng, 300)
@@ -160,7 +164,7 @@ def test_impostors_that_are_entries_are_refused(rng, kind):
 
 def test_levels_are_shared_after_growth(rng):
     """With four times as many entries of the same kind, the level of each entry is divided by four."""
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
     index.add(anisotropic(rng, 1000))
     index.calibrate(anisotropic(rng, 1000))
     index.add(anisotropic(rng, 3000))
@@ -175,7 +179,7 @@ def test_levels_are_shared_after_growth(rng):
 def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
     signals, impostors = anisotropic(rng, 1500), anisotropic(rng, 400)
     path = tmp_path / "index.topsign"
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1, path=path)
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1, path=path)
     index.add(signals)
     learned = index.calibrate(impostors)
     index.add(impostors[:3])  # the null stays
@@ -205,8 +209,8 @@ def test_an_opened_index_calibrates_itself(rng, tmp_path):
     """The sample of signals is stored with the index, so an opened index learns the same null distribution."""
     path, options = tmp_path / "index.topsign", {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
     signals = anisotropic(rng, 3000)
-    durable, memory = ts.AdaptiveIndex(path=path, **options), ts.AdaptiveIndex(**options)
-    kept = ts.AdaptiveIndex(originals="float32", **options)
+    durable, memory = ts.Index(family="adaptive", path=path, **options), ts.Index(family="adaptive", **options)
+    kept = ts.Index(family="adaptive", originals="float32", **options)
     for part in (slice(0, 900), slice(900, 901), slice(901, 3000)):
         for index in (durable, memory, kept):
             index.add(signals[part])
@@ -222,7 +226,7 @@ def test_an_opened_index_calibrates_itself(rng, tmp_path):
 def test_a_sample_of_only_some_entries_is_not_used(rng):
     """Calibration does not use a sample of only the later entries, after others were added without signals."""
     signals = anisotropic(rng, 1000)
-    whole = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
+    whole = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
     whole.add(signals)
     with whole.store.change() as change:
         change.tables = {}
@@ -232,7 +236,7 @@ def test_a_sample_of_only_some_entries_is_not_used(rng):
 
 
 def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1, path=tmp_path / "index.topsign")
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1, path=tmp_path / "index.topsign")
     signals = rng.standard_normal((200, 64)).astype(np.float32)
     index.add(signals)
     index.upsert(-signals[:10], ids=np.arange(10))
@@ -248,7 +252,7 @@ def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
     content = b"".join(file.read_bytes() for file in (tmp_path / "copy.topsign").rglob("*") if file.is_file())
     assert signals[60].tobytes() not in content
     with pytest.raises(ValueError, match="keeps no sample of its signals"):
-        ts.index_for(index.recipe).calibrate()
+        ts.Index.from_recipe(index.recipe).calibrate()
 
 
 def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
@@ -256,7 +260,7 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
     signals = anisotropic(rng, 2000)
     names = [f"entry {i}" for i in range(2000)]
     options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
-    with ts.AdaptiveIndex(path=tmp_path / "index.topsign", **options) as index:
+    with ts.Index(family="adaptive", path=tmp_path / "index.topsign", **options) as index:
         index.add(signals, ids=names)
     again = ts.open_index(tmp_path / "index.topsign")
     learned = again.calibrate(signals[:500], ids=names[:500])
@@ -275,7 +279,7 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
 
 
 def test_a_damaged_calibration_is_reported(rng, tmp_path):
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, path=tmp_path / "index.topsign")
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, path=tmp_path / "index.topsign")
     index.add(anisotropic(rng, 300))
     index.calibrate()
     with index.store.change() as change:
@@ -298,7 +302,7 @@ def test_workers_send_hardly_more_than_the_sample(n_features):
 
 def test_the_sample_of_signals_is_uniform_and_bounded(rng):
     """The sample has the entries with the lowest priorities, whatever the sizes of additions, in few parts."""
-    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=8, random_state=1)
     for size in (1500, 1, 1, 998, 3000, *[1] * 100, 400):
         index.add(rng.standard_normal((size, 64)))
     signals, kept = own_signals(index.store.tables, index.store.snapshot, 64)
@@ -314,7 +318,7 @@ def test_the_sample_of_signals_is_uniform_and_bounded(rng):
 
 
 def test_e_values_count_the_entries_searched(rng):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1)
     index.add(rng.standard_normal((500, 64)))
     queries = rng.standard_normal((40, 64))
     found = index.search(queries, k=3)
@@ -333,7 +337,7 @@ def test_e_values_count_the_entries_searched(rng):
 
 def test_the_calibration_warning_is_given_once(rng):
     signals, queries = anisotropic(rng, 1000), anisotropic(rng, 40)
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=32, random_state=1)
     index.add(signals)
     with pytest.warns(ts.CalibrationWarning, match=r"have p-values below 0\.001, where 0\.10% is nominal.*center=True"):
         index.search(queries)
@@ -355,7 +359,7 @@ def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng)
     def signals(n_signals, shift=0.0):
         return anisotropic(rng, n_signals) - 0.7 + shift * np.eye(128, dtype=np.float32)[3]
 
-    index = ts.AdaptiveIndex(n_features=128, n_bits=24, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=24, random_state=1)
     index.add(signals(3000))
     index.calibrate(signals(600))
     for _ in range(20):
@@ -376,9 +380,9 @@ def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng)
 
 
 def test_isotropic_signals_give_no_warning(rng):
-    for kind in (ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex):
-        size = {"n_bits": 32} if kind is ts.AdaptiveIndex else {"n_bytes": 16}
-        index = kind(n_features=256, random_state=1, **size)
+    for kind in ("adaptive", "grouped", "sign"):
+        size = {"n_bits": 32} if kind == "adaptive" else {"n_bytes": 16}
+        index = ts.Index(family=kind, n_features=256, random_state=1, **size)
         index.add(rng.standard_normal((3000, 256)))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -394,7 +398,7 @@ def test_codes_without_signals_show_whether_signals_are_isotropic(rng, tmp_path,
         path = tmp_path / f"{len(shares)}.topsign"
         options = {"n_features": 256, "random_state": 1, "path": path}
         options |= {"n_bits": 32} if family == "adaptive" else {"n_bytes": 32}
-        index = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}[family](**options)
+        index = ts.Index(family=family, **options)
         index.add(signals)
         with index.store.change() as change:
             change.tables = {}  # an index without a sample of its signals
@@ -444,7 +448,7 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
 def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     """Neither in the scores of random pairs nor in the best scores, from which drift and thresholds are computed."""
     signals = anisotropic(rng, 60)
-    index = ts.AdaptiveIndex(n_features=128, n_bits=40, random_state=3)
+    index = ts.Index(128, family="adaptive", n_bits=40, random_state=3)
     own = rng.permutation(1000)[:60]
     index.add(signals, ids=own)
     ((_, scan),) = query_blocks(index.recipe, signals, scoring=scoring)
@@ -460,15 +464,16 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     assert_array_equal(best_by_query(scan, hits, None), everything[:, 0])
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex, ts.TrellisIndex])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "trellis"])
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_scores_of_own_codes_do_not_depend_on_norms(rng, kind, factor):
     """Own scores are correlations, with which thresholds are compared, whatever scores the metric has."""
     signals = rng.standard_normal((300, 64)).astype(np.float32)
-    sizes = {"n_bits": 16} if kind is ts.AdaptiveIndex else {"n_bytes": 8}
-    sizes |= {"basis": "hadamard", "center": False} if kind is ts.TrellisIndex else {}
+    sizes = {"n_bits": 16} if kind == "adaptive" else {"n_bytes": 8}
+    sizes |= {"basis": "hadamard", "center": False} if kind == "trellis" else {}
     plain, scaled = (
-        kind(n_features=64, metric=metric, random_state=1, **sizes) for metric in ("correlation", "inner_product")
+        ts.Index(family=kind, n_features=64, metric=metric, random_state=1, **sizes)
+        for metric in ("correlation", "inner_product")
     )
     expected = own_scores(plain.recipe, signals)
     found = own_scores(scaled.recipe, signals * np.float32(factor))

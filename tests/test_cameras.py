@@ -262,7 +262,7 @@ def test_damaged_sums_and_foreign_indexes_are_refused(enrolled, photographs, tmp
         file.write_bytes(damaged)
         with pytest.raises(StorageError, match="sums: cannot be read"):
             database.verify()
-    topsign.AdaptiveIndex(n_features=64, n_bits=8, path=tmp_path / "x.topsign").add(rng.standard_normal((2, 64)))
+    topsign.Index(64, family="adaptive", n_bits=8, path=tmp_path / "x.topsign").add(rng.standard_normal((2, 64)))
     with pytest.raises(StorageError, match="not a camera database"):
         cameras.CameraDatabase(tmp_path / "x.topsign")
     with pytest.raises(ValueError, match=r"size of .* is 128, got size=256"):
@@ -463,8 +463,8 @@ def test_commands_name_what_is_wrong(enrolled, photographs, tmp_path):
 def test_adaptive_codes_keep_more_of_a_fingerprint_than_grouped_codes_of_equal_bytes(rng):
     """At the default size; the standard error of a mean over six fingerprints is 0.0006."""
     fingerprints = rng.standard_normal((6, 256**2)).astype(np.float32)
-    adaptive = topsign.AdaptiveIndex(n_features=256**2, n_bits=256**2 // PIXELS_PER_BIT, random_state=0)
-    grouped = topsign.GroupedIndex(n_features=256**2, n_bytes=adaptive.recipe.code_bytes, random_state=0)
+    adaptive = topsign.Index(256**2, family="adaptive", n_bits=256**2 // PIXELS_PER_BIT, random_state=0)
+    grouped = topsign.Index(256**2, family="grouped", n_bytes=adaptive.recipe.code_bytes, random_state=0)
     kept = []
     for index in (adaptive, grouped):
         codes = index.get(index.add(fingerprints)).codes

@@ -50,7 +50,7 @@ def built(folder):
 def test_build_search_remove_verify(built):
     index = ts.open_index("a.topsign")
     assert (len(index), index.recipe.n_bits, index.recipe.seed) == (300, 32, 7)
-    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory = ts.Index(N_FEATURES, family="adaptive", n_bits=32, random_state=7)
     memory.add(np.load("signals.npy"))
     expected = memory.search(np.load("queries.npy"), k=3)
     rows = json.loads(run("search a.topsign queries.npy -k 3 --format json"))
@@ -194,7 +194,7 @@ def test_a_grouped_index(folder):
     run("build signals.npy -o g.topsign --family grouped --bytes 8 --seed 3")
     index = ts.open_index("g.topsign")
     assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("grouped", 128, 8)
-    memory = ts.GroupedIndex(n_features=N_FEATURES, n_bytes=8, random_state=3)
+    memory = ts.Index(N_FEATURES, family="grouped", n_bytes=8, random_state=3)
     memory.add(np.load("signals.npy"))
     expected = memory.get(range(300)).codes
     assert index.get(range(300)).codes == expected
@@ -293,7 +293,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     )
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")  # nothing is left to do
-    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory = ts.Index(N_FEATURES, family="adaptive", n_bits=32, random_state=7)
     memory.add(np.load("signals.npy"))
     assert ts.open_index("a.topsign").get(range(300)).codes == memory.get(range(300)).codes
     np.save("signals.npy", np.load("signals.npy")[::-1])
@@ -347,7 +347,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
     assert 0 < len(ts.open_index("m.topsign")) < 40_000
     assert "40,000 entries" in run("build many.npy -o m.topsign --resume")
     run("verify m.topsign")
-    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory = ts.Index(N_FEATURES, family="adaptive", n_bits=32, random_state=7)
     memory.add(np.load("many.npy"))
     assert ts.open_index("m.topsign").get(range(40_000)).codes == memory.get(range(40_000)).codes
 

@@ -131,8 +131,8 @@ def test_empty_codes(path, rng):
 
 def codes_of_each_family():
     signals = np.random.default_rng(1).standard_normal((3, 40))
-    trellis = ts.TrellisEncoder(5, basis="hadamard", center=False, random_state=1).fit(signals)
-    signs = ts.SignIndex(n_features=40, n_bytes=5, random_state=1)
+    trellis = ts.Encoder(signals.shape[1], n_bytes=5, basis="hadamard", center=False, random_state=1).fit(signals)
+    signs = ts.Index(40, family="sign", n_bytes=5, random_state=1)
     return {
         "adaptive": make_codes(np.random.default_rng(1), 3, 5, 40),
         "grouped": grouped_codes(np.random.default_rng(1), 3, 5, "inner_product"),
@@ -231,7 +231,7 @@ def test_inner_products_need_norms(rng):
 
 def test_query_norms_from_an_orthonormal_pool_are_exact(rng):
     signals = rng.standard_normal((4, 128))
-    encoder = ts.AdaptiveEncoder(n_bits=16, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, random_state=7).fit(signals)
     codes, projected = encoder.encode(signals), encoder.project(signals)
     given = codes.scores(projected, metric="correlation", query_norms=np.linalg.norm(signals, axis=1))
     assert_allclose(codes.scores(projected), given, rtol=1e-5)
@@ -269,7 +269,9 @@ def test_codes_of_a_seed_never_change(path, n_features, n_bits, n_pool, expected
 
 def test_codes_and_queries_of_different_projections_do_not_mix(rng):
     signals = rng.standard_normal((20, 64)).astype(np.float32)
-    one, other = (ts.AdaptiveEncoder(16, random_state=seed).fit(signals) for seed in (1, 2))
+    one, other = (
+        ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, random_state=seed).fit(signals) for seed in (1, 2)
+    )
     codes = one.encode(signals)
     assert codes[3:7].mismatches(one.project(signals)[2:5]).shape == (3, 4)
     for compare in (codes.mismatches, codes.scores):
@@ -277,10 +279,10 @@ def test_codes_and_queries_of_different_projections_do_not_mix(rng):
             compare(other.project(signals))
     with pytest.raises(ValueError, match="encode all signals with one encoder"):
         ts.AdaptiveCodes.concatenate([codes, other.encode(signals)])
-    centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
+    centred = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, random_state=1, center=True).fit(signals)
     with pytest.raises(ValueError, match="different projections"):
         codes.scores(centred.project(signals))
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=1)
     index.add(signals)
     assert (index.get(range(20)).codes.mismatches(one.project(signals)) == codes.mismatches(one.project(signals))).all()
 
@@ -288,7 +290,7 @@ def test_codes_and_queries_of_different_projections_do_not_mix(rng):
 def test_signals_are_not_accepted_as_projections(rng):
     """Shapes agree if n_pool is n_features, so only results of project() and marked arrays are accepted."""
     signals = rng.standard_normal((20, 64)).astype(np.float32)
-    encoder = ts.AdaptiveEncoder(16, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, random_state=1).fit(signals)
     codes, projected = encoder.encode(signals), encoder.project(signals)
     for compare in (codes.mismatches, codes.scores):
         with pytest.raises(ValueError, match="got a plain ndarray, which may hold the signals themselves"):
@@ -298,8 +300,8 @@ def test_signals_are_not_accepted_as_projections(rng):
     with pytest.raises(ValueError, match="one column per row of the pool"):
         encoder.as_projected(signals[:, :7])
     assert_array_equal(
-        codes.scores(encoder.projection_.apply(signals)), codes.scores(projected)
+        codes.scores(encoder.recipe_.projection.apply(signals)), codes.scores(projected)
     )  # there is no mean to subtract
-    centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
+    centred = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, random_state=1, center=True).fit(signals)
     with pytest.raises(ValueError, match="different projections"):
-        centred.encode(signals).scores(centred.projection_.apply(signals))
+        centred.encode(signals).scores(centred.recipe_.projection.apply(signals))

@@ -8,7 +8,7 @@ from test_trellis import steep
 import topsign as ts
 from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.families.comparison import DecodedComparison, DecodedPairing, unit, unit_queries
-from topsign.index import index_for
+from topsign.index import Index
 from topsign.search import living_ranges
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
@@ -48,7 +48,7 @@ def made(family, options, sample):
 
 def filled(recipe, rng):
     """An index of several segments with removed entries."""
-    index, signals = index_for(recipe), steep(rng, 90) * rng.uniform(0.5, 2, (90, 1)).astype(np.float32)
+    index, signals = Index.from_recipe(recipe), steep(rng, 90) * rng.uniform(0.5, 2, (90, 1)).astype(np.float32)
     ids = rng.permutation(500)[:90]
     for part in np.split(np.arange(90), [62, 84]):
         index.add(signals[part], ids=ids[part])
@@ -165,6 +165,6 @@ def test_a_family_that_only_encodes_and_decodes_can_be_searched(rng, kind):
 
 
 def test_reference_vectors_of_trellis_codes_are_those_of_norm_one(rng):
-    codes = ts.TrellisEncoder(5, random_state=1).fit(steep(rng, 700)).encode(steep(rng, 20))
+    codes = ts.Encoder(n_bytes=5, random_state=1).fit(steep(rng, 700)).encode(steep(rng, 20))
     recipe = codes.recipe
     assert_allclose(recipe.reference(codes.data), unit(codes.decode()), atol=1e-6)

@@ -49,13 +49,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 def make_index(kind, **options):
     options = {"n_features": N_FEATURES, "random_state": 7} | options
     if kind in ("grouped", "sign"):
-        return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=12, **options)
+        return ts.Index(family=kind, n_bytes=12, **options)
     options |= {
         "adaptive": {},
         "inner product": {"metric": "inner_product"},
         "gaussian": {"projection": "gaussian", "n_pool": 120},
     }[kind]
-    return ts.AdaptiveIndex(n_bits=20, **options)
+    return ts.Index(family="adaptive", n_bits=20, **options)
 
 
 def draw_signals(seed, n_signals):
@@ -194,7 +194,7 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
 
 
 def test_an_encoder_may_replace_a_recipe(client, source, tmp_path, signals, queries):
-    encoder = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, random_state=7).fit(signals)
     ts.distributed.encode(source, tmp_path / "codes", encoder, client=client, metric="inner_product")
     memory = make_index("inner product")
     memory.add(signals)
@@ -542,7 +542,7 @@ def test_means_and_nulls_are_stored(client, tmp_path):
     mean = entries.mean(axis=0, dtype=np.float64).astype(np.float32)
     centred = make_index("adaptive", center=mean)
     centred.add(entries)
-    encoder = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(entries)
+    encoder = ts.Encoder(entries.shape[1], family="adaptive", n_bits=20, center=True, random_state=7).fit(entries)
     forms = [
         (tmp_path / "entries.npy", make_index("adaptive", center=True)),
         (tmp_path / "entries.npy", encoder),
@@ -568,7 +568,7 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):
     scipy.sparse.save_npz(tmp_path / "sparse.npz", matrix)
     np.save(tmp_path / "dense.npy", signals)
     options = {"n_features": N_FEATURES, "n_bytes": 12, "random_state": 7}
-    trellis = ts.TrellisIndex(metric="inner_product", **options).fit(signals)
+    trellis = ts.Index(metric="inner_product", **options).fit(signals)
     for name, index, values in (("sparse.npz", make_index("adaptive"), matrix), ("dense.npy", trellis, signals)):
         index.add(values)
         ts.distributed.encode(tmp_path / name, tmp_path / f"codes {name}", index, client=client, segment_entries=90)
@@ -577,12 +577,12 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):
             assert opened.get([4]).codes == index.get([4]).codes
             if index is trellis:
                 assert_same_trellis_pairs(opened, index, monkeypatch, k=2)
-    encoder = ts.TrellisEncoder(n_bytes=12, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=12, random_state=7).fit(signals)
     for i, made in enumerate((encoder, encoder.recipe_)):
         ts.distributed.encode(tmp_path / "dense.npy", tmp_path / f"encoder{i}", made, client=client)
         with ts.open_index(tmp_path / f"encoder{i}") as opened:
             assert_array_equal(opened.get([4, 699]).codes.data, encoder.encode(signals[[4, 699]]).data)
-    stored = ts.TrellisIndex(path=tmp_path / "stored", **options).fit(signals)
+    stored = ts.Index(path=tmp_path / "stored", **options).fit(signals)
     stored.add(signals[::2])
     with ts.distributed.open(tmp_path / "stored", client=client) as opened:
         assert_same_trellis_pairs(opened, stored, monkeypatch, threshold=0.9)
@@ -699,7 +699,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
     with pytest.raises(TypeError, match=r"client must be a distributed.Client"):
         encode(source, out, index, client="tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match=r"part0.npy has signals of 96 features, the encoder takes 50"):
-        encode(source, out, ts.AdaptiveIndex(n_features=50, n_bits=20), client=client)
+        encode(source, out, ts.Index(50, family="adaptive", n_bits=20), client=client)
     with pytest.raises(ValueError, match="segment_entries must be at least 1, got -3"):
         encode(source, out, index, client=client, segment_entries=-3)
     (source / "broken.npy").write_bytes(b"nothing")

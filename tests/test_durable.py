@@ -35,8 +35,8 @@ KINDS = ["adaptive", "grouped", "sign"]
 def make_index(kind, path=None, **options):
     options = {"n_features": N_FEATURES, "random_state": 7, "path": path} | options
     if kind == "adaptive":
-        return ts.AdaptiveIndex(n_bits=20, **options)
-    return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=8, **options)
+        return ts.Index(family="adaptive", n_bits=20, **options)
+    return ts.Index(family=kind, n_bytes=8, **options)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_parameters_come_from_the_file(path, signals, kind):
 
 def test_an_option_of_the_projection_is_kept(path, signals):
     projection = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=2)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, projection=projection, path=path)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=20, basis=projection, path=path)
     index.add(signals)
     assert ts.open_index(path).recipe.projection == projection
     assert make_index("adaptive", path, random_state=3).recipe.projection == projection  # only its kind is asked for
@@ -239,7 +239,7 @@ def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
         segments.MERGED_ENTRIES = 500
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        index = ts.SignIndex(n_features=8192, n_bytes=5000, random_state=7, path=sys.argv[2])
+        index = ts.Index(8192, family="sign", n_bytes=5000, random_state=7, path=sys.argv[2])
         signals = np.load(sys.argv[1], mmap_mode="r")
         index.add(signals[:500])
         before = peak()
@@ -481,7 +481,7 @@ def test_truncation_is_reported(filled, rng):
 def test_other_parameters_are_refused_with_both_values(filled, change, error, words):
     options = {"n_features": N_FEATURES, "n_bits": 20, "random_state": 7, "path": filled} | change
     with pytest.raises(error) as raised:
-        ts.AdaptiveIndex(**options)
+        ts.Index(family="adaptive", **options)
     assert words in str(raised.value)
 
 
@@ -606,7 +606,7 @@ def test_a_full_disk_keeps_what_was_there(filled, signals):
         index.verify()
         print(len(index), len(index.add(np.eye(2, 96))))
         try:
-            ts.AdaptiveIndex(n_features=96, n_bits=20, path=sys.argv[1] + ".new")
+            ts.Index(96, family="adaptive", n_bits=20, path=sys.argv[1] + ".new")
         except ts.StorageError as error:
             print(error)
     """
@@ -626,7 +626,7 @@ def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
         import resource, sys, topsign as ts
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         try:
-            ts.AdaptiveIndex(n_features=96, n_bits=20, path=sys.argv[1])
+            ts.Index(96, family="adaptive", n_bits=20, path=sys.argv[1])
         except ts.StorageError as error:
             print(error)
     """
@@ -647,14 +647,14 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled):
         program = """
             import importlib.metadata, os, sys, numpy as np
             import topsign as ts, topsign.store.folder_store
-            ts.AdaptiveIndex, importlib.metadata.version("topsign")  # import what nobody may not read
+            ts.Index, importlib.metadata.version("topsign")  # import what nobody may not read
             os.setgid(65534)
             os.setuid(65534)
             for call in (
                 lambda: print(len(ts.open_index(sys.argv[1], readonly=True)), "readonly"),
                 lambda: ts.open_index(sys.argv[1], readonly=True).verify(),
                 lambda: ts.open_index(sys.argv[1]).add(np.eye(1, 96)),
-                lambda: ts.AdaptiveIndex(n_features=96, n_bits=20, path=sys.argv[1] + ".new"),
+                lambda: ts.Index(96, family="adaptive", n_bits=20, path=sys.argv[1] + ".new"),
             ):
                 try:
                     call()
@@ -722,7 +722,7 @@ def test_two_writers_take_turns(path):
     """Two processes make 40 additions each; every acknowledged id is present once."""
     program = """
         import sys, numpy as np, topsign as ts
-        index = ts.AdaptiveIndex(n_features=96, n_bits=20, random_state=7, path=sys.argv[1])
+        index = ts.Index(96, family="adaptive", n_bits=20, random_state=7, path=sys.argv[1])
         rng = np.random.default_rng(int(sys.argv[2]))
         for _ in range(40):
             print(*index.add(rng.standard_normal((3, 96))))
@@ -738,7 +738,7 @@ def test_two_writers_take_turns(path):
 WRITER = """
     import sys, numpy as np, topsign as ts
     signals = np.load(sys.argv[2])
-    index = ts.AdaptiveIndex(n_features=96, n_bits=20, random_state=7, path=sys.argv[1])
+    index = ts.Index(96, family="adaptive", n_bits=20, random_state=7, path=sys.argv[1])
     for number, batch in enumerate(np.split(signals, 200)):
         index.add(batch)
         print(len(index), flush=True)
@@ -752,7 +752,7 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
     signals = rng.standard_normal((600, N_FEATURES)).astype(np.float32)
     queries = rng.standard_normal((2, N_FEATURES)).astype(np.float32)
     np.save(tmp_path / "signals.npy", signals)
-    encoder = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, random_state=7).fit(signals)
     mismatches = encoder.encode(signals).mismatches(encoder.project(queries))
     answers = {0: [5 * [-1]] * 2}
     for n in range(3, 601, 3):  # naive search: all mismatches, sorted, ties by id

@@ -25,7 +25,7 @@ def signals(rng):
 
 
 def make(signals, folder, name="a.topsign", **options):
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7, path=folder / name)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7, path=folder / name)
     index.add(signals, **options)
     return index
 
@@ -184,10 +184,10 @@ def test_swapped_arguments_are_recognised(signals, tmp_path):
 
 def test_codes_larger_than_the_signals_are_warned_of():
     with pytest.warns(UserWarning, match="5,000 bytes.*512 bytes of 128 float32"):
-        ts.TrellisIndex(n_features=128, n_bytes=5000)
+        ts.Index(128, n_bytes=5000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ts.TrellisIndex(n_features=128, n_bytes=64)
+        ts.Index(128, n_bytes=64)
 
 
 EVIL = "\x1b]0;pwned\x07\x1b[31mRED\r\n\u202egnp"
@@ -213,7 +213,7 @@ def test_messages_of_commands_name_options(signals, tmp_path, monkeypatch, comma
     monkeypatch.chdir(tmp_path)
     np.save("signals.npy", signals)
     np.save("few.npy", signals[:3])
-    ts.AdaptiveIndex(n_features=signals.shape[1], n_bits=16, random_state=1, path="index").add(signals)
+    ts.Index(signals.shape[1], family="adaptive", n_bits=16, random_state=1, path="index").add(signals)
     shown = CliRunner().invoke(app, shlex.split(command))
     assert shown.exit_code in (1, 2)
     assert words in " ".join(shown.output.split())

@@ -23,8 +23,8 @@ ESTIMATORS = [
     ts.SignEmbedding(n_bits=12, random_state=7),
     ts.UniversalEmbedding(n_bits=12, random_state=7),
     ts.UniversalEmbedding(n_bits=12, step=0.5, dither=False, random_state=7),
-    ts.AdaptiveEncoder(n_bits=12, n_pool=40, random_state=7),
-    ts.AdaptiveEncoder(n_bits=12, n_pool=40, center=True, random_state=7),
+    ts.Encoder(family="adaptive", n_bits=12, n_pool=40, random_state=7),
+    ts.Encoder(family="adaptive", n_bits=12, n_pool=40, center=True, random_state=7),
 ]
 
 
@@ -50,10 +50,10 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
 
 
 def assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads):
-    encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals)
     with ts.threads(n_threads):
         codes = encoder.encode(signals)
-    rounds = encoder.projection_.rounds
+    rounds = encoder.recipe_.projection.rounds
     for i, signal in enumerate(signals):
         projected = reference.hadamard(signal, 7, rounds, n_pool)
         locations = reference.select_locations(projected, n_bits)
@@ -94,7 +94,7 @@ def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
 
 def test_encoder_agrees_with_one_embedding_per_signal(rng):
     signals = rng.standard_normal((5, 200))
-    encoder = ts.AdaptiveEncoder(n_bits=30, projection="gaussian", random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=30, basis="gaussian", random_state=7).fit(signals)
     codes, projected = encoder.encode(signals), encoder.project(signals)
     for i, signal in enumerate(signals):
         embedding = ts.AdaptiveEmbedding(n_bits=30, projection="gaussian", random_state=7).fit(signal)
@@ -126,10 +126,10 @@ def test_universal_embedding_is_the_parity_of_cells(rng, dither):
 
 def test_centering_removes_the_mean_from_signals_and_queries(rng):
     signals = rng.standard_normal((50, 80)) + 5
-    centered = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(signals)
-    assert_allclose(centered.mean_, signals.mean(axis=0), rtol=1e-6)
-    plain = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
-    removed = signals.astype(np.float32) - centered.mean_
+    centered = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, center=True, random_state=7).fit(signals)
+    assert_allclose(centered.recipe_.mean, signals.mean(axis=0), rtol=1e-6)
+    plain = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, random_state=7).fit(signals)
+    removed = signals.astype(np.float32) - centered.recipe_.mean
     codes, expected = centered.encode(signals), plain.encode(removed)
     assert_array_equal(codes.data, expected.data)
     assert_array_equal(centered.project(signals), plain.project(removed))
@@ -138,9 +138,9 @@ def test_centering_removes_the_mean_from_signals_and_queries(rng):
 def test_a_projection_made_beforehand_is_used(rng):
     signals = rng.standard_normal((5, 64))
     projection = ts.make_projection("hadamard", n_features=64, n_pool=64, random_state=3, rounds=2)
-    encoder = ts.AdaptiveEncoder(n_bits=8, projection=projection).fit(signals)
-    assert encoder.projection_ is projection
-    assert encoder.seed_ == 3
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, basis=projection).fit(signals)
+    assert encoder.recipe_.projection is projection
+    assert encoder.recipe_.seed == 3
 
 
 def dense(rows):
@@ -150,13 +150,13 @@ def dense(rows):
 def test_a_pipeline_sees_the_code_itself(rng):
     signals = rng.standard_normal((20, 64))
     signals[3] = 0
-    encoder = ts.AdaptiveEncoder(n_bits=8, n_pool=100, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, n_pool=100, random_state=7).fit(signals)
     rows = encoder.transform(signals)
     assert rows.shape == (20, 100)
     assert_array_equal(np.diff(rows.indptr), np.where(np.arange(20) == 3, 0, 8))  # a zero signal has no code
     assert_array_equal(rows[4:].toarray(), encoder.encode(signals[4:]).to_sparse().toarray())
-    assert_array_equal(encoder.get_feature_names_out()[[0, 99]], ["adaptiveencoder0", "adaptiveencoder99"])
-    model = make_pipeline(ts.AdaptiveEncoder(n_bits=8, random_state=7), LogisticRegression())
+    assert_array_equal(encoder.get_feature_names_out()[[0, 99]], ["encoder0", "encoder99"])
+    model = make_pipeline(ts.Encoder(family="adaptive", n_bits=8, random_state=7), LogisticRegression())
     assert model.fit(signals, np.arange(20) % 2).score(signals, np.arange(20) % 2) > 0.9
     with pytest.raises(ValueError, match="sparse"):  # like scikit-learn's transformers with sparse output
         encoder.set_output(transform="pandas").transform(signals)
@@ -173,8 +173,8 @@ def test_fitted_estimators_survive_pickling_and_cloning(rng):
 
 def test_fresh_seeds_are_recorded(rng):
     signals = rng.standard_normal((3, 64))
-    fitted = ts.AdaptiveEncoder(n_bits=8).fit(signals)
-    again = ts.AdaptiveEncoder(n_bits=8, random_state=fitted.seed_).fit(signals)
+    fitted = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8).fit(signals)
+    again = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, random_state=fitted.recipe_.seed).fit(signals)
     assert again.encode(signals) == fitted.encode(signals)
 
 
@@ -200,7 +200,7 @@ def test_sparse_signals_give_the_codes_of_dense_ones(rng, form):
     for make in (
         lambda: ts.SignEmbedding(48, random_state=7),
         lambda: ts.UniversalEmbedding(48, random_state=7),
-        lambda: ts.AdaptiveEncoder(random_state=7, center=True),
+        lambda: ts.Encoder(family="adaptive", random_state=7, center=True),
     ):
         one, other = make().fit(dense), make().fit(sparse)
         assert_array_equal(as_dense(one.transform(dense)), as_dense(other.transform(sparse)))
@@ -216,16 +216,18 @@ def as_dense(values):
 
 def test_a_mean_can_be_given(rng):
     signals = rng.standard_normal((50, 64)) + 3
-    learned = ts.AdaptiveEncoder(16, center=True, random_state=7).fit(signals)
-    given = ts.AdaptiveEncoder(16, center=learned.mean_, random_state=7).fit(signals[:2])
+    learned = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=True, random_state=7).fit(signals)
+    given = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=learned.recipe_.mean, random_state=7).fit(
+        signals[:2]
+    )
     assert given.encode(signals) == learned.encode(signals)
     assert given.recipe_ == learned.recipe_ == clone(given).fit(signals).recipe_
     with pytest.raises(ValueError, match="center must be True, False or a mean of 64 finite values, got shape"):
-        ts.AdaptiveEncoder(16, center=np.ones(3)).fit(signals)
+        ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=np.ones(3)).fit(signals)
 
 
 @pytest.mark.parametrize(("n_features", "n_bits"), [(384, 48), (100, 16), (10, 10)])
 def test_auto_keeps_an_eighth_of_the_pool(rng, n_features, n_bits):
     signals = rng.standard_normal((3, n_features))
-    assert ts.AdaptiveEncoder(random_state=7).fit(signals).encode(signals).n_kept == n_bits
+    assert ts.Encoder(signals.shape[1], family="adaptive", random_state=7).fit(signals).encode(signals).n_kept == n_bits
     assert len(ts.AdaptiveEmbedding(random_state=7).fit(signals[0]).locations_) == n_bits

@@ -22,7 +22,7 @@ def make_index(request, tmp_path):
     def make(name="a", **options):
         options = {"n_features": N_FEATURES, "n_bits": 8, "random_state": 7} | options
         path = tmp_path / f"{name}.topsign" if request.param == "file" else None
-        return ts.AdaptiveIndex(**options, path=path)
+        return ts.Index(family="adaptive", **options, path=path)
 
     return make
 
@@ -86,7 +86,7 @@ def test_upserts_and_removals_are_those_of_a_dict(make_index, signals):
             del expected[name]
         assert set(index) == set(expected)
         assert len(index) == len(expected)
-    plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, random_state=7)
+    plain = ts.Index(N_FEATURES, family="adaptive", n_bits=8, random_state=7)
     plain.add(signals)
     for name, (row, step) in expected.items():
         assert index[name].code == plain[row].code
@@ -114,7 +114,7 @@ def test_upsert_replaces_numbers_in_one_change(make_index, signals):
 
 def test_an_upsert_of_many_segments_is_one_change(signals, tmp_path, monkeypatch):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 4)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, random_state=7, path=tmp_path / "a.topsign")
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=8, random_state=7, path=tmp_path / "a.topsign")
     index.add(signals[:20], ids=names_of(range(20)))
     index.upsert(signals[10:30][::-1], ids=names_of(range(10, 30)))
     assert set(index) == set(names_of(range(30)))
@@ -240,21 +240,21 @@ def test_sparse_signals_are_made_dense_by_the_block(make_index, signals):
 
 
 def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
-    assert ts.AdaptiveIndex(n_features=384).recipe.n_bits == 48
-    assert ts.AdaptiveIndex(n_features=8192).recipe.n_bits == 1024
-    assert ts.AdaptiveIndex(n_features=20).recipe.n_bits == 16
+    assert ts.Index(384, family="adaptive").recipe.n_bits == 48
+    assert ts.Index(8192, family="adaptive").recipe.n_bits == 1024
+    assert ts.Index(20, family="adaptive").recipe.n_bits == 16
     with pytest.warns(UserWarning, match=r"n_bits=128 keeps 33% of the pool of 384, in \d+ bytes .* in 48 bytes"):
-        ts.AdaptiveIndex(n_features=384, n_bits=128)
+        ts.Index(384, family="adaptive", n_bits=128)
     with pytest.raises(ValueError, match="n_bits must be a number or \"auto\", got 'many'"):
-        ts.AdaptiveIndex(n_features=384, n_bits="many")
+        ts.Index(384, family="adaptive", n_bits="many")
 
 
 def test_a_file_says_its_bits_where_none_are_given(tmp_path):
-    ts.AdaptiveIndex(n_features=64, n_bits=9, path=tmp_path / "a.topsign").close()
-    assert ts.AdaptiveIndex(n_features=64, path=tmp_path / "a.topsign").recipe.n_bits == 9
+    ts.Index(64, family="adaptive", n_bits=9, path=tmp_path / "a.topsign").close()
+    assert ts.Index(64, family="adaptive", path=tmp_path / "a.topsign").recipe.n_bits == 9
 
 
 def test_a_warning_points_at_the_line_of_the_user():
     with pytest.warns(UserWarning, match="keeps 33% of the pool") as told:
-        ts.AdaptiveIndex(n_features=384, n_bits=128)
+        ts.Index(384, family="adaptive", n_bits=128)
     assert told[0].filename == __file__

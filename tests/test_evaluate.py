@@ -123,7 +123,7 @@ def test_configurations_of_all_families_are_measured(found):
 
 
 def option(n_bytes, low, milliseconds, name="a", factor=None):
-    made = Configuration(ts.SignIndex, "sign", name, {}, True)
+    made = Configuration("sign", name, {}, True)
     return Option(made, factor, n_bytes, Recall(10, low, low, low), Recall(10, low, low, low), milliseconds)
 
 

@@ -22,7 +22,7 @@ PORT = 8123
 def index():
     rng = np.random.default_rng(5)
     signals = rng.standard_normal((300, 256)).astype(np.float32)
-    made = ts.AdaptiveIndex(n_features=256, n_bits=64, random_state=7)
+    made = ts.Index(256, family="adaptive", n_bits=64, random_state=7)
     made.add(signals, metadata=[{"row": row} if row % 2 else None for row in range(300)])
     return made, signals
 
@@ -127,7 +127,7 @@ def test_entries_and_their_neighbors(client, index):
 def test_regions_are_searched_on_request(rng):
     centres = rng.standard_normal((20, 32))
     signals = (centres[rng.integers(20, size=12_000)] + 0.5 * rng.standard_normal((12_000, 32))).astype(np.float32)
-    made = ts.TrellisIndex(n_features=32, n_bytes=8, random_state=7)
+    made = ts.Index(32, n_bytes=8, random_state=7)
     made.add(signals)
     client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
     assert not client.get("/secret/api/summary").json()["index"]["has_regions"]
@@ -144,10 +144,10 @@ def test_regions_are_searched_on_request(rng):
     assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
-@pytest.mark.parametrize("constructor", [ts.SignIndex, ts.GroupedIndex])
+@pytest.mark.parametrize("constructor", ["sign", "grouped"])
 def test_other_families_too(rng, constructor):
     signals = rng.standard_normal((50, 64)).astype(np.float32)
-    made = constructor(n_features=64, n_bytes=8, random_state=7)
+    made = ts.Index(family=constructor, n_features=64, n_bytes=8, random_state=7)
     made.add(signals)
     client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
     assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
@@ -157,7 +157,7 @@ def test_other_families_too(rng, constructor):
 @pytest.mark.filterwarnings("ignore:axes of 16 features")
 def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
     signals = rng.standard_normal((300, 16)).astype(np.float32)
-    with ts.TrellisIndex(n_features=16, n_bytes=8, random_state=7, path=tmp_path / "it.topsign", **options) as made:
+    with ts.Index(16, n_bytes=8, random_state=7, path=tmp_path / "it.topsign", **options) as made:
         made.add(signals, metadata=[{"row": row} for row in range(300)])
     with ts.open_index(tmp_path / "it.topsign") as index:
         client = TestClient(make_app(index, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
@@ -175,7 +175,7 @@ def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
 
 def test_text_ids(rng):
     signals = rng.standard_normal((30, 64)).astype(np.float32)
-    made = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
+    made = ts.Index(64, family="adaptive", n_bits=16, random_state=7)
     made.add(signals, ids=[f"doc-{row}" for row in range(30)])
     client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
     assert client.get("/secret/api/entries").json()["entries"][3]["id"] == "doc-3"

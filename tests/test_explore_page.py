@@ -41,7 +41,7 @@ def address(tmp_path_factory):
     """Address of the page for a small index, served as by the command."""
     folder = tmp_path_factory.mktemp("explore")
     signals = np.random.default_rng(5).standard_normal((200, 128)).astype(np.float32)
-    with ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=7, path=folder / "x.topsign") as index:
+    with ts.Index(128, family="adaptive", n_bits=32, random_state=7, path=folder / "x.topsign") as index:
         index.add(signals, metadata=[{"row": row} for row in range(200)])
     np.save(folder / "vector.npy", signals[33])
     command = [sys.executable, "-m", "topsign", "explore", str(folder / "x.topsign"), "--no-browser"]

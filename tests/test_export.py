@@ -16,10 +16,10 @@ from topsign.projections import Projected
 
 SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024), (2, 16), (30, 240)]  # the last two are grouped codes
 FAMILIES = {
-    "adaptive": lambda **options: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7, **options),
-    "grouped": lambda **options: ts.GroupedIndex(n_features=32, n_bytes=3, random_state=7, **options),
-    "sign": lambda **options: ts.SignIndex(n_features=32, n_bytes=3, random_state=7, **options),
-    "trellis": lambda **options: ts.TrellisIndex(n_features=32, n_bytes=5, random_state=7, **options),
+    "adaptive": lambda **options: ts.Index(32, family="adaptive", n_bits=8, random_state=7, **options),
+    "grouped": lambda **options: ts.Index(32, family="grouped", n_bytes=3, random_state=7, **options),
+    "sign": lambda **options: ts.Index(32, family="sign", n_bytes=3, random_state=7, **options),
+    "trellis": lambda **options: ts.Index(32, n_bytes=5, random_state=7, **options),
 }
 
 
@@ -64,7 +64,7 @@ def test_bits_and_signs_by_the_definition(rng, n_bits, n_pool):
 
 
 def test_bits_of_a_sign_index_are_plain_signs(rng):
-    index = ts.SignIndex(n_features=64, n_bytes=7, random_state=7)
+    index = ts.Index(64, family="sign", n_bytes=7, random_state=7)
     codes = index.get(index.add(rng.standard_normal((5, 64)))).codes
     projected = index.project(rng.standard_normal((3, 64)))
     queries = np.packbits(projected >= 0, axis=1, bitorder="little")
@@ -99,7 +99,7 @@ def test_one_hot_codes_come_back(rng):
 
 
 def make_index(rng, *, metric="correlation", n_entries=40):
-    index = ts.AdaptiveIndex(n_features=100, n_bits=12, random_state=7, metric=metric)
+    index = ts.Index(100, family="adaptive", n_bits=12, random_state=7, metric=metric)
     notes = [{"camera": row, "name": "Zoë"} if row % 3 else None for row in range(n_entries)]
     index.add(rng.standard_normal((n_entries, 100)), ids=rng.permutation(1000)[:n_entries], metadata=notes)
     return index
@@ -147,7 +147,7 @@ def test_every_family_goes_through_parquet(rng, tmp_path, family, metric):
 
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_codes_without_an_index_and_empty_codes(rng, form):
-    encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7).fit(np.zeros((1, 100)))
+    encoder = ts.Encoder(100, family="adaptive", n_bits=12, random_state=7).fit(np.zeros((1, 100)))
     codes = encoder.encode(rng.standard_normal((5, 100)))
     table = export.from_arrow(export.to_arrow(codes, form=form))
     assert_array_equal(table.entries.ids, range(5))
@@ -160,7 +160,7 @@ def test_codes_without_an_index_and_empty_codes(rng, form):
 
 
 def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
-    index = ts.SignIndex(n_features=100, n_bytes=8, random_state=7)
+    index = ts.Index(100, family="sign", n_bytes=8, random_state=7)
     index.add(rng.standard_normal((7, 100)))
     for form in ("codes", "bits"):
         export.write_parquet(tmp_path / "signs.parquet", index, form=form)
@@ -239,7 +239,7 @@ def test_another_projection_is_noticed(rng):
 
 
 def test_ids_of_text_are_texts(rng, tmp_path):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index = ts.Index(64, family="adaptive", n_bits=8, random_state=7)
     index.add(rng.standard_normal((5, 64)), ids=list("abcde"))
     export.write_parquet(tmp_path / "a.parquet", index)
     table = export.read_parquet(tmp_path / "a.parquet")

@@ -12,7 +12,7 @@ from topsign.encoding import encode
 from topsign.errors import StorageError
 from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.heads import Head
-from topsign.index import index_for
+from topsign.index import Index
 from topsign.projections import Projected
 
 DESIGN_ARRAYS = ("coded", "first", "book_of_step", "levels", "amplitudes", "gains", "emphases")
@@ -24,12 +24,10 @@ def family(kind, **options):
 
 FAMILIES = {
     "sign": family(SignRecipe, n_bytes=5),
-    "sign, gaussian, inner products": family(SignRecipe, projection="gaussian", metric="inner_product"),
+    "sign, gaussian, inner products": family(SignRecipe, basis="gaussian", metric="inner_product"),
     "grouped": family(GroupedRecipe),
     "grouped, centred": family(GroupedRecipe, n_bytes=5, center=True),
-    "grouped, gaussian, inner products": family(
-        GroupedRecipe, n_bytes=4, projection="gaussian", metric="inner_product"
-    ),
+    "grouped, gaussian, inner products": family(GroupedRecipe, n_bytes=4, basis="gaussian", metric="inner_product"),
     "adaptive": family(AdaptiveRecipe, n_bits=16),
     "adaptive, centred": family(AdaptiveRecipe, n_bits=16, n_pool=80, center=True),
     "adaptive, inner products": family(AdaptiveRecipe, n_bits=16, metric="inner_product"),
@@ -193,7 +191,7 @@ def test_correlations_of_codes_without_scales_are_unbiased(rng):
     for kind, options in ((SignRecipe, {}), (GroupedRecipe, {}), (AdaptiveRecipe, {"n_bits": 32})):
         found = []
         for seed in range(300):
-            recipe = kind.make(n_features=256, projection="gaussian", random_state=seed, **options)
+            recipe = kind.make(n_features=256, basis="gaussian", random_state=seed, **options)
             codes = recipe.codes_type(encode(recipe, signal[np.newaxis]), recipe=recipe)
             projected = Projected.of(recipe.project(query[np.newaxis])[0], recipe)
             found.append(codes.scores(projected, query_norms=[np.linalg.norm(query)])[0, 0])
@@ -206,7 +204,7 @@ def test_correlations_of_codes_without_scales_are_unbiased(rng):
 )
 def test_p_values_of_impostors_are_uniform(name, rng):
     """Of isotropic impostors, a share alpha has p-values of at most alpha, within four standard errors."""
-    index = index_for(FAMILIES[name](np.zeros((2, 64), np.float32)))
+    index = Index.from_recipe(FAMILIES[name](np.zeros((2, 64), np.float32)))
     index.add(rng.standard_normal((40, 64)))
     found = index.search(rng.standard_normal((1000, 64)), k=40).p_values
     for level in (0.5, 0.1, 0.01):

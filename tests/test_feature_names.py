@@ -30,8 +30,8 @@ def turned(frame):
 
 def some_index(kind, **options):
     if kind == "trellis":
-        return ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1, **options)
-    return ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=1, **options)
+        return ts.Index(32, n_bytes=5, random_state=1, **options)
+    return ts.Index(32, family="adaptive", n_bits=8, random_state=1, **options)
 
 
 @pytest.mark.parametrize("kind", ["trellis", "adaptive"])
@@ -106,7 +106,9 @@ def test_a_first_table_that_is_refused_leaves_no_names(rng):
     assert index.feature_names == NAMES
 
 
-@pytest.mark.parametrize("encoder", [ts.TrellisEncoder(5), ts.AdaptiveEncoder(8)], ids=["trellis", "adaptive"])
+@pytest.mark.parametrize(
+    "encoder", [ts.Encoder(n_bytes=5), ts.Encoder(family="adaptive", n_bits=8)], ids=["trellis", "adaptive"]
+)
 def test_encoders_refuse_them_too(rng, encoder):
     frame = FRAMES["pandas"](steep(rng, 700))
     encoder.fit(frame)

@@ -25,7 +25,7 @@ NOTES[6] |= {"size": "large"}
 @pytest.fixture(params=["memory", "file"])
 def index(request, tmp_path, rng):
     path = tmp_path / "a.topsign" if request.param == "file" else None
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, random_state=7, path=path)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=8, random_state=7, path=path)
     signals = rng.standard_normal((200, N_FEATURES)).astype(np.float32)
     for part in np.array_split(np.arange(200), 3):
         index.add(signals[part], metadata=[NOTES[i] for i in part])
@@ -155,7 +155,7 @@ def test_scanned_fields_are_parsed_fields(notes, field):
 
 
 def index_of(notes):
-    index = ts.AdaptiveIndex(n_features=16, n_bits=4, random_state=1)
+    index = ts.Index(16, family="adaptive", n_bits=4, random_state=1)
     index.add(np.random.default_rng(0).standard_normal((len(notes), 16)), metadata=notes)
     return index
 
@@ -258,7 +258,7 @@ def test_foreign_json_is_read_as_a_parser_reads_it(texts):
 
 
 def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):
-    index = ts.AdaptiveIndex(n_features=16, n_bits=4)
+    index = ts.Index(16, family="adaptive", n_bits=4)
     for value in (np.int64(3), datetime.date(2020, 1, 1)):
         with pytest.raises(
             ValueError, match=r"plain numbers \(\.item\(\)\), strings, and dates as strings \(\.isoformat"

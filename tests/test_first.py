@@ -15,42 +15,34 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign._rows import Rows
-from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe, TrellisRecipe
+from topsign.families import Recipe
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")]
 
 KINDS = {
-    "principal": (ts.TrellisIndex, {"n_bytes": 5}),
-    "hadamard": (ts.TrellisIndex, {"n_bytes": 5, "basis": "hadamard"}),
-    "adaptive": (ts.AdaptiveIndex, {"n_bits": 8, "center": True}),
-    "grouped": (ts.GroupedIndex, {"n_bytes": 4, "center": True}),
-    "sign": (ts.SignIndex, {"n_bytes": 4, "center": True}),
-}
-
-
-RECIPES = {
-    ts.TrellisIndex: TrellisRecipe,
-    ts.AdaptiveIndex: AdaptiveRecipe,
-    ts.GroupedIndex: GroupedRecipe,
-    ts.SignIndex: SignRecipe,
+    "principal": {"n_bytes": 5},
+    "hadamard": {"n_bytes": 5, "basis": "hadamard"},
+    "adaptive": {"family": "adaptive", "n_bits": 8, "center": True},
+    "grouped": {"family": "grouped", "n_bytes": 4, "center": True},
+    "sign": {"family": "sign", "n_bytes": 4, "center": True},
 }
 
 
 @pytest.fixture(params=KINDS)
 def make(request):
     """Return an index that learns from its first addition."""
-    kind, options = KINDS[request.param]
-    return lambda **others: kind(**{"n_features": 32} | options | others)
+    options = KINDS[request.param]
+    return lambda **others: ts.Index(**{"n_features": 32} | options | others)
 
 
 def codes_of(index, ids):
     return index.get(ids).codes.data
 
 
-def patch_learning(monkeypatch, cls, learn):
+def patch_learning(monkeypatch, family, learn):
     """Replace the learning function of a kind of index by one that receives the original and its arguments."""
-    recipe_type = RECIPES[cls]
+    recipe_type = Recipe.families[family]
     known = recipe_type.learn
     monkeypatch.setattr(recipe_type, "learn", lambda *args, **options: learn(lambda: known(*args, **options)))
 
@@ -66,7 +58,7 @@ def test_a_file_made_meanwhile_is_joined(rng, make, tmp_path):
     late.add(others)
     assert late.recipe == early.recipe
     assert len(late) == 1400
-    alone = ts.index_for(early.recipe)
+    alone = ts.Index.from_recipe(early.recipe)
     assert_array_equal(codes_of(late, np.arange(700, 1400)), codes_of(alone, alone.add(others)))
 
 
@@ -79,11 +71,11 @@ def test_a_file_made_while_learning_is_joined(rng, make, tmp_path, monkeypatch):
         next(turns, lambda: None)()
         return learn()
 
-    patch_learning(monkeypatch, type(late), learn_slowly)
+    patch_learning(monkeypatch, late.family, learn_slowly)
     late.add(others)
     assert late.recipe == early.recipe
     assert len(late) == 1400
-    alone = ts.index_for(early.recipe)
+    alone = ts.Index.from_recipe(early.recipe)
     assert_array_equal(codes_of(late, np.arange(700, 1400)), codes_of(alone, alone.add(others)))
 
 
@@ -104,11 +96,11 @@ def test_a_random_basis_without_learning_is_joined_too(rng, tmp_path, monkeypatc
     def learn_slowly(learn):
         if not made:
             made.append(None)
-            made.append(ts.TrellisIndex(**options))
+            made.append(ts.Index(**options))
         return learn()
 
-    patch_learning(monkeypatch, ts.TrellisIndex, learn_slowly)
-    late = ts.TrellisIndex(**options)
+    patch_learning(monkeypatch, "trellis", learn_slowly)
+    late = ts.Index(**options)
     assert late.recipe == made[1].recipe
     late.add(steep(rng, 10))
     made[1].refresh()
@@ -118,14 +110,14 @@ def test_a_random_basis_without_learning_is_joined_too(rng, tmp_path, monkeypatc
 def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
     options = {"n_features": 32, "n_bytes": 5, "path": path}
-    late, slow, early = (ts.TrellisIndex(**options) for _ in range(3))
+    late, slow, early = (ts.Index(**options) for _ in range(3))
     turns = iter([lambda: early.fit(signals)])
 
     def learn_slowly(learn):
         next(turns, lambda: None)()
         return learn()
 
-    patch_learning(monkeypatch, ts.TrellisIndex, learn_slowly)
+    patch_learning(monkeypatch, "trellis", learn_slowly)
     for index in (slow, late):
         with pytest.raises(ValueError, match=r"i\.topsign was made meanwhile, and has its recipe already; add signals"):
             index.fit(signals + 1)
@@ -146,7 +138,7 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
         ({"random_state": 8}, "random_state=7, got random_state=8"),
         ({"center": np.full(32, 0.1)}, "center=True, got center='another mean'"),
         (
-            {"basis": ts.make_projection("hadamard", n_features=32, random_state=7)},
+            {"basis": ts.make_projection("hadamard", n_features=32, random_state=7), "random_state": 0},
             "basis='principal', got basis=Hadamard",
         ),
     ],
@@ -154,12 +146,12 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
 )
 def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, message):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
-    asked = {"n_features": 32, "n_bytes": 5, "path": path}
-    late = ts.TrellisIndex(**asked | options) if first == "add" else None
+    asked = {"n_features": 32, "n_bytes": 5, "random_state": 7, "path": path}
+    late = ts.Index(**asked | options) if first == "add" else None
     more = np.ones((10, options.get("n_features", 32)))
-    ts.TrellisIndex(**asked, random_state=7).add(signals)
+    ts.Index(**asked).add(signals)
     with pytest.raises(ValueError, match=message) as caught:
-        (late if late is not None else ts.TrellisIndex(**asked | options)).add(more)
+        (late if late is not None else ts.Index(**asked | options)).add(more)
     assert "topsign.open_index takes" in str(caught.value)
     assert len(ts.open_index(path)) == 700
 
@@ -167,13 +159,13 @@ def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, mes
 def test_omitted_parameters_are_taken_from_the_file(rng, tmp_path):
     signals = steep(rng, 700)
     for number, options in enumerate(({}, {"basis": "hadamard"}, {"center": False}, {"metric": "inner_product"})):
-        asked = {"n_features": 32, "n_bytes": 5, "path": tmp_path / str(number)} | options
-        ts.TrellisIndex(**asked, random_state=7).add(signals)
-        assert len(ts.TrellisIndex(**asked)) == len(ts.TrellisIndex(**asked, random_state=7)) == 700
+        asked = {"n_features": 32, "n_bytes": 5, "random_state": 7, "path": tmp_path / str(number)} | options
+        ts.Index(**asked).add(signals)
+        assert len(ts.Index(**asked | {"center": None, "random_state": None})) == len(ts.Index(**asked)) == 700
     projection = ts.make_projection("circulant", n_features=32, random_state=3)
     asked = {"n_features": 32, "n_bytes": 5, "basis": projection, "path": tmp_path / "circulant"}
-    ts.TrellisIndex(**asked).add(signals)
-    assert len(ts.TrellisIndex(**asked)) == 700
+    ts.Index(**asked).add(signals)
+    assert len(ts.Index(**asked)) == 700
 
 
 # Threads
@@ -188,7 +180,7 @@ def test_two_threads_that_add_first_lose_nothing(rng, make, monkeypatch):
         time.sleep(0.05)  # the other thread also arrives here, unless it waits
         return learn()
 
-    patch_learning(monkeypatch, type(index), learn_slowly)
+    patch_learning(monkeypatch, index.family, learn_slowly)
     threads = [threading.Thread(target=index.add, args=[signals[part::4]]) for part in range(4)]
     for thread in threads:
         thread.start()
@@ -226,7 +218,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", ["principal", "adaptive"])
 @pytest.mark.parametrize("refused", REFUSED)
 def test_a_first_addition_that_is_refused_leaves_nothing(rng, kind, refused, tmp_path):
-    make = partial(KINDS[kind][0], n_features=32, **KINDS[kind][1])
+    make = partial(ts.Index, n_features=32, **KINDS[kind])
     options, message = REFUSED[refused]
     options, path, signals = dict(options), tmp_path / "i.topsign", steep(rng, 700)
     change = options.pop("change", lambda signals: signals)
@@ -251,9 +243,9 @@ def zero(signals):
 @pytest.mark.parametrize("kind", ["principal", "hadamard"])
 def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
     monkeypatch.setattr("topsign.index.addition.HELD_BYTES", held)
-    cls, options = KINDS[kind]
+    options = KINDS[kind]
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
-    index = cls(n_features=32, path=path, **options)
+    index = ts.Index(n_features=32, path=path, **options)
     with pytest.raises(ValueError, match=r"signals\[300\] is all zeros and cannot be encoded; drop that row"):
         index.add(zero(signals))
     assert not index.is_fitted
@@ -262,7 +254,7 @@ def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
 
 def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
     path = tmp_path / "i.topsign"
-    index = ts.SignIndex(n_features=4, n_bytes=1, center=True, path=path)
+    index = ts.Index(4, family="sign", n_bytes=1, center=True, path=path)
     with pytest.raises(ValueError, match=r"signals\[1\] equals the mean that center=True removes"):
         index.add([[1, 2, 3, 5], [2, 2, 2, 2], [3, 2, 1, -1]])
     assert not index.is_fitted
@@ -298,9 +290,9 @@ class CountedRows(Rows):
 @pytest.mark.parametrize("kind", ["adaptive", "sign", "hadamard", "principal"])
 def test_rows_are_read_twice(rng, tmp_path, kind):
     """Rows are read once for the mean or the axes, and once for the codes and the calibration sample."""
-    cls, options = KINDS[kind]
+    options = KINDS[kind]
     rows = CountedRows(steep(rng, 900))
-    index = cls(n_features=32, path=tmp_path / "i.topsign", **options)
+    index = ts.Index(n_features=32, path=tmp_path / "i.topsign", **options)
     index.add(rows, rows=slice(100, 800))
     assert_array_equal(rows.counts[100:800], 2)
     assert not rows.counts[:100].any()
@@ -309,16 +301,16 @@ def test_rows_are_read_twice(rng, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["principal", "adaptive"])
 def test_only_the_rows_added_are_learned_from(rng, kind):
-    cls, options = KINDS[kind]
+    options = KINDS[kind]
     signals = steep(rng, 900)
     signals[850] = np.nan
-    some, alone = (cls(n_features=32, random_state=1, **options) for _ in range(2))
+    some, alone = (ts.Index(n_features=32, random_state=1, **options) for _ in range(2))
     some.add(signals, rows=slice(100, 800))
     alone.add(signals[100:800])
     assert some.recipe == alone.recipe
     signals[120] = np.inf
     with pytest.raises(ValueError, match="row 120, column 0"):
-        cls(n_features=32, **options).add(signals, rows=slice(100, 800))
+        ts.Index(n_features=32, **options).add(signals, rows=slice(100, 800))
 
 
 def test_adding_nothing_learns_nothing(rng, make, tmp_path):
@@ -352,7 +344,7 @@ def test_unusable_paths_are_refused_by_the_constructor(make, tmp_path):
 
 def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
-    index = ts.TrellisIndex(n_features=32, n_bytes=5, path=path).fit(signals)
+    index = ts.Index(32, n_bytes=5, path=path).fit(signals)
     shutil.rmtree(path)
     with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
         index.add(signals)
@@ -370,9 +362,9 @@ def test_parameters_are_checked_before_learning():
         ({"basis": ts.make_projection("hadamard", n_features=32), "random_state": 1}, "has its own seed"),
     ):
         with pytest.raises(ValueError, match=message):
-            ts.TrellisIndex(**{"n_features": 32, "n_bytes": 5} | options)
+            ts.Index(**{"n_features": 32, "n_bytes": 5} | options)
     with pytest.raises(NotFittedError, match="has not learned its recipe yet"):
-        ts.TrellisIndex(n_features=32, n_bytes=5, center=np.True_).search(np.ones(32))
+        ts.Index(32, n_bytes=5, center=np.True_).search(np.ones(32))
 
 
 def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, tmp_path):
@@ -388,7 +380,7 @@ def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, 
         with pytest.raises(NotFittedError, match=r"has not learned its recipe yet; .*add signals to learn from"):
             call()
     assert list(tmp_path.iterdir()) == []
-    if isinstance(index, ts.TrellisIndex):
+    if index.family == "trellis":
         for name in ("recipe", "header"):
             with pytest.raises(NotFittedError, match="has not learned its recipe yet"):
                 getattr(index, name)
@@ -400,33 +392,33 @@ def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, 
 
 def test_a_file_that_was_opened_does_not_learn_again(rng, tmp_path):
     signals = steep(rng, 700)
-    ts.TrellisIndex(n_features=32, n_bytes=5, path=tmp_path / "i.topsign").fit(signals).close()
+    ts.Index(32, n_bytes=5, path=tmp_path / "i.topsign").fit(signals).close()
     with pytest.raises(ValueError, match="this index has its recipe already"):
         ts.open_index(tmp_path / "i.topsign").fit(signals)
 
 
 def test_rows_are_consecutive(rng):
-    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=1)
+    index = ts.Index(32, family="sign", n_bytes=4, random_state=1)
     signals = steep(rng, 10)
     for rows in (slice(0, 10, 2), slice(9, 0, -1), range(5), [1, 2]):
         with pytest.raises(TypeError, match="rows must be a slice without a step"):
             index.add(signals, rows=rows)
     assert index.add(signals, rows=slice(4, 2)).shape == (0,)
     assert_array_equal(index.add(signals, rows=slice(-3, None)), [0, 1, 2])
-    alone = ts.index_for(index.recipe)
+    alone = ts.Index.from_recipe(index.recipe)
     alone.add(signals[7:])
     assert index.get([0, 1, 2]).codes == alone.get([0, 1, 2]).codes
 
 
 @pytest.mark.parametrize("kind", ["principal", "hadamard"])
 def test_equal_signals_cannot_be_learned_from(rng, kind):
-    cls, options = KINDS[kind]
+    options = KINDS[kind]
     for signals in (
         np.ones((700, 32)),
         np.ones((700, 32)) + 0.01 * rng.standard_normal((700, 32)),
         np.zeros((700, 32)),
     ):
-        index = cls(n_features=32, **options)
+        index = ts.Index(n_features=32, **options)
         with pytest.raises(
             ValueError, match=r"all point nearly the same way, or are zero: .*subtract their mean first"
         ):
@@ -437,6 +429,6 @@ def test_equal_signals_cannot_be_learned_from(rng, kind):
 @pytest.mark.parametrize("basis", ["principal", "hadamard"])
 def test_a_mean_may_be_fifty_times_as_large_as_the_deviations(rng, basis):
     signals = np.ones((700, 32)) + 0.02 * rng.standard_normal((700, 32))
-    index = ts.TrellisIndex(n_features=32, n_bytes=5, basis=basis, random_state=1)
+    index = ts.Index(32, n_bytes=5, basis=basis, random_state=1)
     index.add(signals)
     assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.9

@@ -56,14 +56,14 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
     monkeypatch.setattr("topsign.store.folder_store.REMOVED_BYTES", 2**20)
     signals = rng.standard_normal((500, N_FEATURES)).astype(np.float32)
     path = disk / "i.topsign"
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=1, path=path)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=1, path=path)
     for start in (0, 200):
         index.add(signals[start : start + 200 - start // 2], metadata=(200 - start // 2) * [{"start": start}])
     index.remove([7])
     before, files, filler = state(index), files_of(path), fill(disk, what)
-    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=1)
+    memory = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=1)
     memory.add(signals)
-    learning = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, center=True, path=disk / "new.topsign")
+    learning = ts.Index(N_FEATURES, family="adaptive", n_bits=16, center=True, path=disk / "new.topsign")
     for name, call in {
         "add": lambda: index.add(signals),
         "add one": lambda: index.add(signals[0]),
@@ -75,7 +75,7 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
         "erase": lambda: index.erase([3]),
         "save": lambda: index.save(disk / "copy.topsign"),
         "save from memory": lambda: memory.save(disk / "copy.topsign"),
-        "create": lambda: ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, path=disk / "new.topsign"),
+        "create": lambda: ts.Index(N_FEATURES, family="adaptive", n_bits=16, path=disk / "new.topsign"),
         "learn": lambda: learning.add(signals),
     }.items():
         with pytest.raises(ts.StorageError, match=FULL):
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_during_an_addition(disk, rng, monkeypatch):
     monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 500)
     signals = np.tile(rng.standard_normal((1000, N_FEATURES)).astype(np.float32), (100, 1))
     path = disk / "i.topsign"
-    index = ts.SignIndex(n_features=N_FEATURES, random_state=1, path=path)
+    index = ts.Index(N_FEATURES, family="sign", random_state=1, path=path)
     index.add(signals[:1000])
     files = files_of(path)
     for _ in range(2):

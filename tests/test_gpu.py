@@ -132,12 +132,10 @@ def test_rows_on_the_device_become_planes(device, rng):
 
 
 INDEXES = {
-    "adaptive": lambda **more: ts.AdaptiveIndex(n_features=64, n_bits=24, n_pool=96, random_state=7, **more),
-    "sign": lambda **more: ts.SignIndex(n_features=64, n_bytes=9, random_state=7, **more),
-    "grouped": lambda **more: ts.GroupedIndex(n_features=64, n_bytes=5, random_state=7, **more),
-    "trellis": lambda **more: ts.TrellisIndex(
-        n_features=64, n_bytes=6, basis="hadamard", center=False, random_state=7, **more
-    ),
+    "adaptive": lambda **more: ts.Index(64, family="adaptive", n_bits=24, n_pool=96, random_state=7, **more),
+    "sign": lambda **more: ts.Index(64, family="sign", n_bytes=9, random_state=7, **more),
+    "grouped": lambda **more: ts.Index(64, family="grouped", n_bytes=5, random_state=7, **more),
+    "trellis": lambda **more: ts.Index(64, n_bytes=6, basis="hadamard", center=False, random_state=7, **more),
 }
 
 
@@ -182,7 +180,7 @@ def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch, family
 @pytest.mark.slow
 def test_learned_trellis_codes_are_searched_on_the_device(device, monkeypatch):
     signals = np.random.default_rng(0).standard_normal((300, 40)) * np.geomspace(1, 0.1, 40) + 0.2
-    index = ts.TrellisIndex(n_features=40, n_bytes=5, random_state=7)
+    index = ts.Index(40, n_bytes=5, random_state=7)
     with pytest.warns(UserWarning, match="shrunk"):
         index.add(signals)
     held = gpu.GpuIndex(index, device=device)
@@ -297,7 +295,7 @@ def test_kernels_compile_for_real_devices(rng, tmp_path, architecture, has_wgmma
 
 
 def test_a_missing_device_is_named():
-    index = ts.AdaptiveIndex(n_features=8, n_bits=4, random_state=1)
+    index = ts.Index(8, family="adaptive", n_bits=4, random_state=1)
     for name in ("gpu", "cuda:", "cpu"):
         with pytest.raises(gpu.GpuError, match="must be"):
             index.to(name)

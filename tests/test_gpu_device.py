@@ -69,11 +69,11 @@ def test_searches(device, rng, case, n_queries):
 def make_index(family, metric, path):
     options = {"n_features": 256, "metric": metric, "random_state": 7, "path": path}
     return {
-        "adaptive": lambda: ts.AdaptiveIndex(n_bits=64, **options),
-        "grouped": lambda: ts.GroupedIndex(n_bytes=40, **options),
-        "sign": lambda: ts.SignIndex(n_bytes=40, **options),
-        "trellis": lambda: ts.TrellisIndex(n_bytes=16, basis="hadamard", center=False, **options),
-        "principal": lambda: ts.TrellisIndex(n_bytes=16, **options),
+        "adaptive": lambda: ts.Index(family="adaptive", n_bits=64, **options),
+        "grouped": lambda: ts.Index(family="grouped", n_bytes=40, **options),
+        "sign": lambda: ts.Index(family="sign", n_bytes=40, **options),
+        "trellis": lambda: ts.Index(n_bytes=16, basis="hadamard", center=False, **options),
+        "principal": lambda: ts.Index(n_bytes=16, **options),
     }[family]()
 
 

@@ -78,7 +78,7 @@ def some_signals(n, n_features):
 )
 def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
     signals = some_signals(80, 24)
-    encoder = ts.TrellisEncoder(6, **options).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=6, **options).fit(signals)
     held = encoder.to(device)
     for n in (0, 1, 33):
         assert held.encode(signals[:n]) == encoder.encode(signals[:n])
@@ -86,7 +86,7 @@ def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
         held.encode([signals[0], 0 * signals[0]])
     with pytest.raises(ValueError, match="24"):
         held.encode(signals[:, :20])
-    ours, theirs = (ts.TrellisIndex(n_features=24, n_bytes=6, **options) for _ in range(2))
+    ours, theirs = (ts.Index(24, n_bytes=6, **options) for _ in range(2))
     for index, where in ((ours, device), (theirs, None)):
         index.add(signals, device=where)  # learns if the recipe is learned
         index.upsert(signals[30:50] + 0.1, ids=np.arange(70, 90), device=where)
@@ -112,7 +112,7 @@ def test_codes_of_projections_are_made_on_the_device(device, family, metric, n_f
     projected = np.empty((9, recipe.n_pool), np.float32)
     Projector(recipe.projection, device=device).project(signals, projected)
     assert_array_equal(projected.view(np.uint32), recipe.projection.apply(signals).view(np.uint32))
-    expected = ts.index_for(recipe)
+    expected = ts.Index.from_recipe(recipe)
     expected.add(signals)
     codes = expected.get(expected.ids).codes
     assert_array_equal(gpu.GpuEncoder(recipe, device=device).encode_resident(signals), codes.data)
@@ -124,9 +124,11 @@ def test_codes_of_projections_are_made_on_the_device(device, family, metric, n_f
 @pytest.mark.parametrize("center", [False, True])
 def test_indexes_are_filled_by_the_device(device, center):
     signals = some_signals(9, 64) + 1
-    encoder = ts.AdaptiveEncoder(16, n_pool=64, center=center, random_state=7).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, n_pool=64, center=center, random_state=7).fit(
+        signals
+    )
     assert encoder.to(device).encode(signals) == encoder.encode(signals)
-    ours, theirs = (ts.GroupedIndex(n_features=64, n_bytes=5, center=center, random_state=7) for _ in range(2))
+    ours, theirs = (ts.Index(64, family="grouped", n_bytes=5, center=center, random_state=7) for _ in range(2))
     ours.add(signals, device=device)
     theirs.add(signals)
     assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
@@ -137,7 +139,7 @@ def test_indexes_are_filled_by_the_device(device, center):
 
 @emulated
 def test_a_signal_that_the_pool_misses_is_named(device):
-    index = ts.SignIndex(n_features=64, n_bytes=1, random_state=7)
+    index = ts.Index(64, family="sign", n_bytes=1, random_state=7)
     rows = index.recipe.projection.rows(np.arange(8))
     signal = np.random.default_rng(0).standard_normal(64)
     signal -= np.linalg.pinv(rows) @ (rows @ signal)
@@ -149,7 +151,7 @@ def test_columns_in_another_order_are_refused_by_a_device_too():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(some_signals(20, 8), columns=list("abcdefgh"))
     options = {"basis": "hadamard", "center": False, "random_state": 1}
-    for encoder in (ts.TrellisEncoder(4, **options), ts.AdaptiveEncoder(2, random_state=1)):
+    for encoder in (ts.Encoder(n_bytes=4, **options), ts.Encoder(family="adaptive", n_bits=2, random_state=1)):
         held = encoder.fit(table).to(WithoutKernels())
         with pytest.raises(ValueError, match="column 0 is 'h', and was 'a'"):
             held.encode(table[list("hgfedcba")])
@@ -173,17 +175,17 @@ def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_pat
         """Recipe without an encoder for devices."""
 
     signals = some_signals(20, 8)
-    others = ts.index_for(Unknown.make(n_features=8, n_bytes=2, random_state=1))
+    others = ts.Index.from_recipe(Unknown.make(n_features=8, n_bytes=2, random_state=1))
     families = "families adaptive, grouped, sign, trellis, got Unknown, a recipe of sign codes"
     with pytest.raises(TypeError, match=families):
         others.add(signals, device=EmulatedDevice())
     assert len(others) == 0
-    others = ts.AdaptiveIndex(
-        n_features=8, n_bits=4, projection="gaussian", center=True, random_state=1, path=tmp_path / "adaptive"
+    others = ts.Index(
+        8, family="adaptive", n_bits=4, basis="gaussian", center=True, random_state=1, path=tmp_path / "adaptive"
     )
     with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
         others.add(signals, device=EmulatedDevice())
-    index = ts.TrellisIndex(n_features=8, n_bytes=4, random_state=1, path=tmp_path / "trellis")
+    index = ts.Index(8, n_bytes=4, random_state=1, path=tmp_path / "trellis")
     for name in ("cpu", "cuda:", 3):
         with pytest.raises(gpu.GpuError, match='must be "cuda" or "cuda:" and a number, got'):
             index.add(signals, device=name)
@@ -196,7 +198,7 @@ def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_pat
 def test_codes_too_long_for_the_device_are_refused():
     device = EmulatedDevice()
     device.shared_bytes = 1024
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, n_pool=64, random_state=1)
+    index = ts.Index(64, family="adaptive", n_bits=16, n_pool=64, random_state=1)
     with pytest.raises(gpu.GpuError, match=r"codes of 16 bits need .* bytes of shared memory, and this GPU has 1,024"):
         index.add(some_signals(2, 64), device=device)
     assert len(index) == 0
@@ -208,10 +210,10 @@ def test_a_missing_device_is_named_before_anything_is_written(tmp_path, monkeypa
 
     monkeypatch.setattr("topsign.gpu.device.cuda_device", missing)
     signals = some_signals(20, 8)
-    index = ts.TrellisIndex(n_features=8, n_bytes=4, random_state=1, path=tmp_path / "index")
+    index = ts.Index(8, n_bytes=4, random_state=1, path=tmp_path / "index")
     with pytest.raises(gpu.GpuError, match="no card 1"):
         index.add(signals, device="cuda:1")
     assert list(tmp_path.iterdir()) == []
-    encoder = ts.TrellisEncoder(4, basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=4, basis="hadamard", center=False, random_state=1).fit(signals)
     with pytest.raises(gpu.GpuError, match="no card 0"):
         encoder.to("cuda")

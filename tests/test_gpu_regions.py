@@ -20,11 +20,11 @@ pytestmark = [
 ]
 
 FAMILIES = {
-    "trellis": lambda: ts.TrellisIndex(n_features=N_FEATURES, n_bytes=6, random_state=7),
-    "inner_product": lambda: ts.TrellisIndex(n_features=N_FEATURES, n_bytes=6, metric="inner_product", random_state=7),
-    "adaptive": lambda: ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, center=True, random_state=7),
-    "grouped": lambda: ts.GroupedIndex(n_features=N_FEATURES, n_bytes=4, random_state=7),
-    "sign": lambda: ts.SignIndex(n_features=N_FEATURES, n_bytes=4, random_state=7),
+    "trellis": lambda: ts.Index(N_FEATURES, n_bytes=6, random_state=7),
+    "inner_product": lambda: ts.Index(N_FEATURES, n_bytes=6, metric="inner_product", random_state=7),
+    "adaptive": lambda: ts.Index(N_FEATURES, family="adaptive", n_bits=8, center=True, random_state=7),
+    "grouped": lambda: ts.Index(N_FEATURES, family="grouped", n_bytes=4, random_state=7),
+    "sign": lambda: ts.Index(N_FEATURES, family="sign", n_bytes=4, random_state=7),
 }
 
 

@@ -80,11 +80,11 @@ def test_extreme_norms_find_every_entry(rng, path, metric, factor):
         assert len(index.within(signals[:1], threshold=-3e38).ids) == 90
 
 
-@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.GroupedIndex, ts.SignIndex])
+@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign"])
 @pytest.mark.parametrize("projection", ["sparse", "rademacher"])
 def test_signals_without_projections_are_refused(kind, projection):
-    options = {"n_bits": 2, "n_pool": 8} if kind is ts.AdaptiveIndex else {"n_bytes": 1}
-    index = kind(n_features=400, projection=projection, random_state=1, **options)
+    options = {"n_bits": 2, "n_pool": 8} if kind == "adaptive" else {"n_bytes": 1}
+    index = ts.Index(family=kind, n_features=400, basis=projection, random_state=1, **options)
     rows = index.recipe.projection.rows(range(index.recipe.n_pool))
     signal = np.ones(400)
     signal -= np.linalg.pinv(rows) @ (rows @ signal)  # orthogonal to the whole pool, but for rounding

@@ -81,7 +81,7 @@ def test_ragged_lists_are_refused(tmp_path, lengths):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     lists = pyarrow.array([[1.0] * n for n in lengths])
     with pytest.raises(ValueError, match="lists of one length"):
-        ts.AdaptiveIndex(n_features=4, n_bits=2).add(lists)
+        ts.Index(4, family="adaptive", n_bits=2).add(lists)
     parquet.write_table(pyarrow.table({"a": lists}), tmp_path / "a.parquet")
     with pytest.raises(ts.StorageError, match="signals differ in length"):
         read_signals(tmp_path / "a.parquet")
@@ -89,7 +89,7 @@ def test_ragged_lists_are_refused(tmp_path, lengths):
 
 def test_messages_that_claim_more_than_they_hold_are_refused():
     """Small recipes that claim large pools or many codes are refused before memory is allocated."""
-    encoder = ts.AdaptiveEncoder(n_bits=8, n_pool=64, random_state=1).fit(np.ones((1, 64)))
+    encoder = ts.Encoder(64, family="adaptive", n_bits=8, n_pool=64, random_state=1).fit(np.ones((1, 64)))
     message = encoder.encode(np.random.default_rng(0).standard_normal((3, 64))).to_bytes()
     magic, version, recipe_bytes, n_codes, packed_bytes = codes.HEADER.unpack_from(message)
     record = json.loads(message[codes.HEADER.size : codes.HEADER.size + recipe_bytes])

@@ -105,7 +105,7 @@ def test_hamming_scores_count_agreeing_signs(path, rng):
     coef, X = rng.standard_normal((6, 40)), rng.standard_normal((30, 40)).astype(np.float32)
     shape = {"n_bits": 9, "n_pool": 64, "random_state": 7}
     classifier = ts.CompressedLinearClassifier.from_weights(coef, scoring="hamming", **shape)
-    encoder = ts.AdaptiveEncoder(**shape).fit(coef)
+    encoder = ts.Encoder(coef.shape[1], family="adaptive", **shape).fit(coef)
     codes, projected = encoder.encode(coef), encoder.project(X)
     counts = np.array(
         [

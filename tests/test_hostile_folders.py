@@ -200,7 +200,7 @@ def test_crafted_recipes_with_right_checksums_are_refused(filled, signals, chang
 def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projection):
     """A folder that claims 2**28 features takes at most one second and 100 MB more than a valid one."""
     path = tmp_path / "i.topsign"
-    ts.SignIndex(n_features=64, n_bytes=8, random_state=1, path=path).close()
+    ts.Index(64, family="sign", n_bytes=8, random_state=1, path=path).close()
     assert size_of(path) < 20_000
     program = """
         import resource, sys, time, numpy as np, topsign as ts
@@ -229,7 +229,7 @@ def test_an_index_that_claims_much_is_checked_before_it_is_used(tmp_path):
     """The projection of a large index is compared with its fingerprint when signals are first projected."""
     path = tmp_path / "i.topsign"
     n_features = 2**20 + 2
-    with ts.SignIndex(n_features=n_features, n_bytes=8, random_state=1, path=path) as index:
+    with ts.Index(n_features, family="sign", n_bytes=8, random_state=1, path=path) as index:
         index.add(np.ones((1, n_features), np.float32))
     assert len(ts.open_index(path).search(np.ones((1, n_features), np.float32), k=1)) == 1
     rewrite_recipe(path, fingerprint="0" * 32)
@@ -262,7 +262,7 @@ def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
 def test_a_few_rows_are_verified_without_reading_the_others(tmp_path, rng):
     """Checksums are per mebibyte, so rows outside a damaged block stay readable."""
     path = tmp_path / "large.topsign"
-    with ts.SignIndex(n_features=4096, n_bytes=2048, random_state=1, path=path) as index:
+    with ts.Index(4096, family="sign", n_bytes=2048, random_state=1, path=path) as index:
         index.add(rng.standard_normal((1100, 4096)).astype(np.float32))
         expected = index.get([5]).codes
     ((file, _), (offset, size)), *_ = [item for item in column_places(path).items() if item[0][1] == "codes"]

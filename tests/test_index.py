@@ -33,11 +33,11 @@ def make_index(kind, size, *, n_features=N_FEATURES, **options):
     """Return an index of any kind, and the arguments of its searches; ``size`` are bits, or four per byte."""
     options = {"n_features": n_features, "random_state": 7} | options
     if kind == "adaptive":
-        return ts.AdaptiveIndex(n_bits=size, **options), {}
+        return ts.Index(family="adaptive", n_bits=size, **options), {}
     if kind == "chosen":
         n_pool = options.pop("n_pool", n_features)
-        return ts.SignIndex(n_bytes=n_pool // 8, **options), {"adaptive_bits": size}
-    return {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](n_bytes=-(-size // 4), **options), {}
+        return ts.Index(family="sign", n_bytes=n_pool // 8, **options), {"adaptive_bits": size}
+    return ts.Index(family=kind, n_bytes=-(-size // 4), **options), {}
 
 
 def levels_of(kind, projected, n_bits):
@@ -367,14 +367,14 @@ def test_codes_come_back_in_the_order_asked(rng):
     ids = rng.permutation(100)[:20]
     wanted = [13, 2, 2, 19]
     for metric in METRICS:
-        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, metric=metric, random_state=7)
-        encoder = ts.AdaptiveEncoder(n_bits=20, metric=metric, random_state=7).fit(signals)
+        index = ts.Index(N_FEATURES, family="adaptive", n_bits=20, metric=metric, random_state=7)
+        encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, metric=metric, random_state=7).fit(signals)
         for part in np.split(np.arange(20), [9, 12]):
             index.add(signals[part], ids=ids[part])
         assert index.get(ids[wanted]).codes == encoder.encode(signals[wanted])
         assert index.get([]).codes == encoder.encode(signals[:0])
         assert index.recipe == encoder.recipe_
-    index = ts.SignIndex(n_features=N_FEATURES, n_bytes=16, metric="inner_product", random_state=7)
+    index = ts.Index(N_FEATURES, family="sign", n_bytes=16, metric="inner_product", random_state=7)
     index.add(signals, ids=ids)
     codes = index.get(ids[wanted]).codes
     assert isinstance(codes, ts.SignCodes)
@@ -447,7 +447,7 @@ def test_adding_holds_few_codes_twice(rng, monkeypatch, shuffled):
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 2**12)
     n = 160_000
     signals, ids = rng.standard_normal((n, 64)).astype(np.float32), rng.permutation(n) if shuffled else np.arange(n)
-    index = ts.SignIndex(n_features=64, n_bytes=128, random_state=7)
+    index = ts.Index(64, family="sign", n_bytes=128, random_state=7)
     index.add(signals[:100], ids=ids[:100])
     tracemalloc.start()
     index.add(signals[100:], ids=ids[100:])
@@ -534,8 +534,8 @@ def test_threads_that_add_take_turns(rng):
 def made_of_256(kind, **options):
     """Return an index of signals of 256 features: 64 bits, 64 groups, or 256 signs."""
     if kind == "adaptive":
-        return ts.AdaptiveIndex(n_features=256, n_bits=64, **options)
-    return (ts.GroupedIndex if kind == "grouped" else ts.SignIndex)(n_features=256, n_bytes=32, **options)
+        return ts.Index(256, family="adaptive", n_bits=64, **options)
+    return ts.Index(family="grouped" if kind == "grouped" else "sign", n_features=256, n_bytes=32, **options)
 
 
 @pytest.mark.parametrize(
@@ -605,25 +605,25 @@ def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
 X = np.random.default_rng(0).standard_normal((5, 20))
 
 
-def made(kind=ts.AdaptiveIndex, **options):
-    size = {"n_bits": 6} if kind is ts.AdaptiveIndex else {"n_bytes": 3}
-    index = kind(n_features=20, random_state=7, **size, **options)
+def made(kind="adaptive", **options):
+    size = {"n_bits": 6} if kind == "adaptive" else {"n_bytes": 3}
+    index = ts.Index(family=kind, n_features=20, random_state=7, **size, **options)
     index.add(X)
     return index
 
 
 CALLS = [
-    (lambda: ts.AdaptiveIndex(n_features=1, n_bits=1), ValueError, "n_features must be at least 2, got 1"),
-    (lambda: ts.AdaptiveIndex(n_features=20, n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
-    (lambda: made(projection="fourier"), ValueError, "projection must be one of"),
+    (lambda: ts.Index(1, family="adaptive", n_bits=1), ValueError, "n_features must be at least 2, got 1"),
+    (lambda: ts.Index(20, family="adaptive", n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
+    (lambda: made(basis="fourier"), ValueError, "basis must be one of"),
     (lambda: made(metric="euclidean"), ValueError, "metric must be one of"),
     (lambda: made(metric="cosine"), ValueError, "metric must be one of 'correlation', 'inner_product'"),
-    (lambda: ts.SignIndex(n_features=20, n_bytes=0), ValueError, "n_bytes must be"),
-    (lambda: ts.GroupedIndex(n_features=20, n_bytes=1.5), TypeError, "n_bytes must be an integer"),
+    (lambda: ts.Index(20, family="sign", n_bytes=0), ValueError, "n_bytes must be"),
+    (lambda: ts.Index(20, family="grouped", n_bytes=1.5), TypeError, "n_bytes must be an integer"),
     (lambda: made().add(X[:, :19]), ValueError, "signals must have 20 features, got 19"),
     (lambda: made().add(X * np.inf), ValueError, "NaN or infinity in signals, first at row 0, column 0"),
     (
-        lambda: made(ts.SignIndex).add(np.vstack([X, X[:1] * 0])),
+        lambda: made("sign").add(np.vstack([X, X[:1] * 0])),
         ValueError,
         "signals[5] is all zeros and cannot be encoded; drop that row",
     ),
@@ -655,7 +655,7 @@ CALLS = [
     (lambda: made().search(X, rescore=X * np.nan), ValueError, "NaN or infinity in rescore"),
     (lambda: made().search(X, rescore=lambda ids: X[:1]), ValueError, "one signal per id, got 1 for 5 ids"),
     (lambda: made().search(X, rescore=X, rescore_factor=0), ValueError, "rescore_factor must be at least 1"),
-    (lambda: made(ts.SignIndex).search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
+    (lambda: made("sign").search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
     (lambda: made().within(X), ValueError, "exactly one of radius, threshold and false_alarm, got none"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
     (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
@@ -689,7 +689,7 @@ def test_ids_run_out(rng):
 
 @pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
 def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scoring):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=0)
+    index = ts.Index(64, family="adaptive", n_bits=16, random_state=0)
     for n in (70, 30, 10):
         index.add(rng.standard_normal((n, 64)))
     assert index.n_segments == 3
@@ -706,10 +706,10 @@ def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scor
 
 
 MAKERS = {
-    "adaptive": lambda **options: ts.AdaptiveIndex(n_bits=16, **options),
-    "grouped": lambda **options: ts.GroupedIndex(n_bytes=8, **options),
-    "sign": lambda **options: ts.SignIndex(n_bytes=12, **options),
-    "trellis": lambda **options: ts.TrellisIndex(n_bytes=8, basis="hadamard", center=False, **options),
+    "adaptive": lambda **options: ts.Index(family="adaptive", n_bits=16, **options),
+    "grouped": lambda **options: ts.Index(family="grouped", n_bytes=8, **options),
+    "sign": lambda **options: ts.Index(family="sign", n_bytes=12, **options),
+    "trellis": lambda **options: ts.Index(n_bytes=8, basis="hadamard", center=False, **options),
 }
 
 

@@ -33,7 +33,6 @@ CASES = [
     ("sign", 1024, (1, 4, 7, 65, 257)),
 ]
 METRICS = ["correlation", "inner_product"]
-MAKERS = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}
 
 
 class Compared:
@@ -131,7 +130,8 @@ def test_batches_of_every_size_are_exact(rng, kind, size, batches):
     signals, queries = draw(rng, 8, n_features), draw(rng, max(batches), n_features)
     queries[::7] = signals[rng.integers(8, size=len(queries[::7]))]
     indexes = {
-        metric: MAKERS[kind](n_features=n_features, random_state=7, metric=metric, **sizes) for metric in METRICS
+        metric: ts.Index(family=kind, n_features=n_features, random_state=7, metric=metric, **sizes)
+        for metric in METRICS
     }
     for index in indexes.values():
         ids, entered = fill(index, np.random.default_rng(n_features), signals)

@@ -73,7 +73,7 @@ def assert_detection(pool, scoring, matches, *impostors):
 def test_detection_over_a_hadamard_pool():
     """1,000 queries, each with one match and 100 impostors, in an index of 101,000 entries."""
     rng = np.random.default_rng(5)
-    index = ts.AdaptiveIndex(projection="hadamard", random_state=7, **PAPER)
+    index = ts.Index(family="adaptive", basis="hadamard", random_state=7, **PAPER)
     queries = []
     for _ in range(100):  # ten queries at a time, because all entries would take 3 GB
         entries = draw_normal(rng, 1010)
@@ -91,7 +91,7 @@ def test_detection_over_a_hadamard_pool():
 def test_detection_over_a_gaussian_pool():
     """1,000 queries against 1,000 entries: a thousand pairs match and 999,000 do not."""
     rng = np.random.default_rng(6)
-    index = ts.AdaptiveIndex(projection="gaussian", random_state=7, **PAPER)
+    index = ts.Index(family="adaptive", basis="gaussian", random_state=7, **PAPER)
     entries = draw_normal(rng, 1000)
     index.add(entries)
     queries = noisy_units(rng, entries)
@@ -118,7 +118,7 @@ def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring
     n_false, n_found = np.zeros((2, 2, len(levels)), int)  # by correction and level
     for seed in range(100):
         rng = np.random.default_rng([seed, 9])
-        index = ts.AdaptiveIndex(projection=projection, random_state=seed, **shape)
+        index = ts.Index(family="adaptive", basis=projection, random_state=seed, **shape)
         entries, queries = rng.standard_normal((100, 256)), rng.standard_normal((40, 256))
         queries[:8] = 0.9 * entries[:8] + np.sqrt(1 - 0.9**2) * queries[:8]
         index.add(entries)

@@ -61,8 +61,8 @@ def test_the_same_answers_from_every_form(signals, form):
     given = FORMS[form](signals)
     projection = ts.make_projection("hadamard", n_features=64, random_state=7)
     assert_array_equal(projection.apply(given), projection.apply(signals))
-    encoder = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(given)
-    plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
+    encoder = ts.Encoder(given.shape[1], family="adaptive", n_bits=8, random_state=7, center=True).fit(given)
+    plain = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, random_state=7, center=True).fit(signals)
     assert encoder.encode(given) == plain.encode(signals)
     assert type(encoder.project(given)) is Projected  # an ndarray that carries its projection
     assert type(encoder.transform(given).toarray()) is np.ndarray
@@ -73,7 +73,7 @@ def test_the_same_answers_from_every_form(signals, form):
         )
     adaptive = ts.AdaptiveEmbedding(n_bits=8, random_state=7).fit(signals[0])
     assert_array_equal(adaptive.transform(given), adaptive.transform(signals))
-    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index = ts.Index(64, family="adaptive", n_bits=8, random_state=7)
     index.add(given)
     assert_array_equal(index.search(given, k=1).ids[:, 0], range(20))
     assert_array_equal(ts.query_bits(FORMS[form](plain.project(signals))), ts.query_bits(plain.project(signals)))
@@ -92,7 +92,7 @@ def test_classifiers_take_every_form(signals, form):
 
 
 def test_one_signal_of_every_kind(signals):
-    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index = ts.Index(64, family="adaptive", n_bits=8, random_state=7)
     index.add(signals)
     for one in (torch.from_numpy(signals[4]), pyarrow.array(signals[4]), OnlyDLPack(signals[4]), OnlyArray(signals[4])):
         assert index.search(one, k=1).ids.tolist() == [[4]]

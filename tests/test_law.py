@@ -38,7 +38,7 @@ def measured_hamming(projection, references, n_seeds, rng, **options):
     means = []
     for seed in range(n_seeds):
         made = ts.make_projection(projection, n_features=n, n_pool=n, random_state=seed, **options)
-        encoder = ts.AdaptiveEncoder(n_bits=n // 16, projection=made).fit(references)
+        encoder = ts.Encoder(references.shape[1], family="adaptive", n_bits=n // 16, basis=made).fit(references)
         projected = encoder.project(signals_at(CORRELATION, references, rng))
         mismatches = np.diagonal(encoder.encode(references).mismatches(projected))
         means.append(mismatches.mean() / (n // 16))

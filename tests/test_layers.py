@@ -306,7 +306,7 @@ def test_documented_call_paths_are_real(tmp_path, rng):
     text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text()
     walks = [one.split("\n## ")[0] for one in text.split("## The path of ")[1:]]
     signals = rng.standard_normal((300, 64))
-    index = topsign.GroupedIndex(n_features=64, n_bytes=4, random_state=1, path=tmp_path / "a.topsign")
+    index = topsign.Index(64, family="grouped", n_bytes=4, random_state=1, path=tmp_path / "a.topsign")
     actions = [lambda: index.add(signals), lambda: index.search(signals[:2], k=3)]
     for walk, action in zip(walks, actions, strict=True):
         hops = re.findall(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`", walk, re.M)

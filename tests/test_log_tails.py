@@ -117,7 +117,7 @@ def test_student_tails_of_known_impostors():
 def test_searches_report_logarithms(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     signals = rng.standard_normal((20, 2048)).astype(np.float32)
-    index = ts.SignIndex(n_features=2048, path=tmp_path / "x.topsign", random_state=1)
+    index = ts.Index(2048, family="sign", path=tmp_path / "x.topsign", random_state=1)
     index.add(signals)
     found = index.search(signals[:2], k=2, scoring="hamming")
     assert_allclose(found.log10_p_values[:, 0], -2048 * np.log10(2), rtol=1e-12)

@@ -16,9 +16,9 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 signals = np.load(sys.argv[1], mmap_mode="r")
-ts.AdaptiveEncoder(n_bits=8, random_state=7).fit(np.eye(1, 64)).encode(np.ones(64))
+ts.Encoder(64, family="adaptive", n_bits=8, random_state=7).fit(np.eye(1, 64)).encode(np.ones(64))
 before = peak()
-codes = ts.AdaptiveEncoder(n_bits=512, random_state=7).fit(signals).encode(signals)
+codes = ts.Encoder(signals.shape[1], family="adaptive", n_bits=512, random_state=7).fit(signals).encode(signals)
 print(peak() - before, len(codes))
 """
 
@@ -46,10 +46,10 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 def use(rows, labels):
-    encoder = ts.AdaptiveEncoder(random_state=7).fit(rows)
+    encoder = ts.Encoder(rows.shape[1], family="adaptive", random_state=7).fit(rows)
     assert len(encoder.encode(rows)) == rows.shape[0]
     assert ts.SignEmbedding(64, random_state=7).fit(rows).transform(rows).shape == (rows.shape[0], 8)
-    index = ts.AdaptiveIndex(n_features=rows.shape[1], n_bits=256, random_state=7)
+    index = ts.Index(rows.shape[1], family="adaptive", n_bits=256, random_state=7)
     index.add(rows)
     assert (index.search(rows[:50], 1).ids[:, 0] == np.arange(50)).all()
     exact = SGDClassifier(random_state=0)

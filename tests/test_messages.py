@@ -13,7 +13,7 @@ messages = pytest.importorskip("topsign.distributed.messages")
 
 def comparison(n_queries=2):
     signals = np.random.default_rng(0).standard_normal((2000, 64)).astype(np.float32)
-    recipe = ts.TrellisIndex(n_features=64, n_bytes=8, random_state=7).fit(signals).recipe
+    recipe = ts.Index(64, n_bytes=8, random_state=7).fit(signals).recipe
     return recipe, recipe.prepare(signals, part=slice(0, n_queries))
 
 

@@ -29,7 +29,7 @@ def path(request, tmp_path):
 def stored(tmp_path):
     """Return a folder whose originals are in separate files."""
     signals = made(n=3000)
-    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals="float32", path=tmp_path / "index.topsign")
+    index = ts.Index(32, family="adaptive", random_state=7, originals="float32", path=tmp_path / "index.topsign")
     index.add(signals)
     (segment,) = index.store.snapshot.segments
     return tmp_path / "index.topsign", tmp_path / "index.topsign" / segment.columns.record.originals.path, signals
@@ -38,7 +38,7 @@ def stored(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
     signals = made()
-    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals=kind, path=path)
+    index = ts.Index(32, family="adaptive", random_state=7, originals=kind, path=path)
     ids = np.random.default_rng(1).permutation(600)
     index.add(signals[:500], ids=ids[:500])
     index.upsert(signals[500:], ids=ids[500:])
@@ -48,7 +48,7 @@ def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
     assert np.array_equal(index[int(ids[3])].signal, found[3])
     assert index.originals == kind
     assert index.originals_nbytes >= 600 * 32 * np.dtype(kind).itemsize
-    without = ts.AdaptiveIndex(n_features=32, random_state=7)
+    without = ts.Index(32, family="adaptive", random_state=7)
     without.add(signals[:500], ids=ids[:500])
     without.add(signals[500:], ids=ids[500:])
     assert index.nbytes == without.nbytes
@@ -59,7 +59,7 @@ def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_removal_compaction_copies_and_pickles_keep_originals(kind, path, tmp_path):
     signals = made()
-    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=7, originals=kind, path=path)
+    index = ts.Index(32, family="sign", n_bytes=4, random_state=7, originals=kind, path=path)
     for part in np.array_split(np.arange(600), 7):
         index.add(signals[part], ids=part)
     expected = index.get(np.arange(0, 600, 3)).signals
@@ -77,7 +77,7 @@ def test_removal_compaction_copies_and_pickles_keep_originals(kind, path, tmp_pa
 def test_rescoring_by_kept_signals_equals_that_by_the_users_array(center, metric, path):
     signals = np.random.default_rng(0).standard_normal((600, 32)).astype(np.float32) + 0.3
     options = {"n_features": 32, "n_bits": 8, "random_state": 7, "center": center, "metric": metric}
-    index = ts.AdaptiveIndex(originals="float32", path=path, **options)
+    index = ts.Index(family="adaptive", originals="float32", path=path, **options)
     index.add(signals)
     queries = signals[:9] + 0.1
     for among in (None, np.arange(0, 600, 2), np.arange(50)):
@@ -88,22 +88,22 @@ def test_rescoring_by_kept_signals_equals_that_by_the_users_array(center, metric
 
 
 def test_rescoring_without_originals_is_refused():
-    index = ts.AdaptiveIndex(n_features=32, random_state=7)
+    index = ts.Index(32, family="adaptive", random_state=7)
     with pytest.raises(ValueError, match="make it with originals="):
         index.search(np.ones(32), rescore=True)
 
 
 def test_an_unknown_type_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ValueError, match="originals must be one of"):
-        ts.AdaptiveIndex(n_features=32, originals="float64", path=tmp_path / "index.topsign")
+        ts.Index(32, family="adaptive", originals="float64", path=tmp_path / "index.topsign")
     assert not (tmp_path / "index.topsign").exists()
 
 
 def test_a_folder_must_agree_with_the_type_asked_for(tmp_path):
-    ts.AdaptiveIndex(n_features=32, random_state=7, originals="int8", path=tmp_path / "index.topsign")
+    ts.Index(32, family="adaptive", random_state=7, originals="int8", path=tmp_path / "index.topsign")
     with pytest.raises(ValueError, match="originals='int8', got originals='float16'"):
-        ts.AdaptiveIndex(n_features=32, random_state=7, originals="float16", path=tmp_path / "index.topsign")
-    assert ts.AdaptiveIndex(n_features=32, random_state=7, path=tmp_path / "index.topsign").originals == "int8"
+        ts.Index(32, family="adaptive", random_state=7, originals="float16", path=tmp_path / "index.topsign")
+    assert ts.Index(32, family="adaptive", random_state=7, path=tmp_path / "index.topsign").originals == "int8"
 
 
 @pytest.mark.parametrize("damage", ["byte", "header", "short", "gone"])
@@ -142,7 +142,7 @@ def test_originals_that_are_not_finite_are_refused(stored):
 def test_a_zero_signal_is_uncorrelated_with_every_query():
     rng = np.random.default_rng(0)
     signals = rng.standard_normal((40, 32)).astype(np.float32)
-    index = ts.SignIndex(n_features=32, n_bytes=4, random_state=7)
+    index = ts.Index(32, family="sign", n_bytes=4, random_state=7)
     index.add(signals)
     originals = signals.copy()
     originals[3] = 0

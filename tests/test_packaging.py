@@ -94,7 +94,7 @@ def test_indexes_and_theory_are_light(tmp_path):
     program = f"""
 import sys, topsign as ts
 ts.theory.expected_hamming
-with ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7, path="a.topsign") as index:
+with ts.Index(64, family="adaptive", n_bits=8, random_state=7, path="a.topsign") as index:
     index.add([[1.0] * 64])
 print([name for name in {heavy} if name in sys.modules])
 """
@@ -129,7 +129,7 @@ import numpy as np
 import numpy.typing as npt
 import topsign as ts
 
-index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+index = ts.Index(64, family="adaptive", n_bits=8, random_state=7)
 index.add(np.zeros((2, 64)))
 ids: npt.NDArray[np.int64] = index.search(np.zeros(64), k=1).ids
 table = ts.export.nearest([1, 2], [0, 1], k=1, n_entries=2)
@@ -145,7 +145,7 @@ def test_a_user_of_mypy_sees_our_types(tmp_path):
     errors = [line for line in shown.stdout.splitlines() if ": error:" in line]
     assert [line.split(":")[0] for line in errors] == ["wrong.py", "wrong.py"], shown.stdout
     assert 'Argument "k" to "search" of "BaseIndex" has incompatible type "str"; expected "int"' in errors[0]
-    assert '"AdaptiveIndex" has no attribute "serch"' in errors[1]
+    assert '"Index" has no attribute "serch"' in errors[1]
 
 
 def test_version_changelog_and_citation_agree():

@@ -43,9 +43,9 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * N_FEATURES * 7)
     options = {"n_features": N_FEATURES, "random_state": 7}
     if kind in ("grouped", "sign"):
-        index = {"grouped": ts.GroupedIndex, "sign": ts.SignIndex}[kind](**options, n_bytes=N_FEATURES // 8)
+        index = ts.Index(family=kind, **options, n_bytes=N_FEATURES // 8)
     else:
-        index = ts.AdaptiveIndex(**options, n_bits=16)
+        index = ts.Index(family="adaptive", **options, n_bits=16)
     names = [f"d{i:03d}" for i in range(120)] if kind == "texts" else None
     for part in np.array_split(np.arange(120), 4):
         index.add(signals[part], ids=names and [names[i] for i in part])
@@ -85,7 +85,7 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
 
 
 def test_groups_are_connected(signals):
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
     index.add(signals)
     groups = index.groups(false_alarm=1e-3)
     assert groups == [[row, row + 1, row + 2] for row in range(0, 120, 10)]
@@ -103,7 +103,7 @@ def test_groups_are_connected(signals):
             index.pairs(**limits)
     with pytest.raises(ValueError, match="k must be at least 1"):
         index.pairs(k=0)
-    assert len(ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16).pairs(k=3)) == 0
+    assert len(ts.Index(N_FEATURES, family="adaptive", n_bits=16).pairs(k=3)) == 0
 
 
 @pytest.fixture(params=["memory", "cluster"])
@@ -130,7 +130,7 @@ def equal_rows(n_entries):
     rng = np.random.default_rng(3)
     signals = rng.standard_normal((3, N_FEATURES)).astype(np.float32)
     signals[1] = signals[0] + 0.3 * rng.standard_normal(N_FEATURES)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
     index.add(signals[np.append(np.arange(n_entries - 1) % 2, 2)])
     return index
 
@@ -169,7 +169,7 @@ def test_a_hundred_thousand_equal_rows_need_little_memory(place, tmp_path):
         pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
     script = """
 import resource, sys, numpy as np, topsign as ts
-index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
+index = ts.Index(64, family="adaptive", n_bits=16, random_state=7)
 index.add(np.broadcast_to(np.random.default_rng(0).standard_normal(64).astype(np.float32), (100_000, 64)))
 if sys.argv[1] == "cluster":
     index.save(sys.argv[2])
@@ -214,7 +214,7 @@ def test_scores_are_the_correlation_on_the_mean(correlation):
     rng = np.random.default_rng(3)
     u, w = rng.standard_normal((2, 1500, 1024)).astype(np.float32)
     v = correlation * u + np.sqrt(1 - correlation**2) * w
-    index = ts.AdaptiveIndex(n_features=1024, n_bits=128, random_state=7)
+    index = ts.Index(1024, family="adaptive", n_bits=128, random_state=7)
     index.add(np.vstack([u, v]))
     codes = index.get(range(3000)).codes.to_sparse()
     agreements = np.asarray(codes[:1500].multiply(codes[1500:]).sum(axis=1)).ravel()

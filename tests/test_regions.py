@@ -40,16 +40,14 @@ def clustered(n, seed=0, noise=0.5, n_clusters=60):
 
 
 FAMILIES = {
-    "trellis": lambda **place: ts.TrellisIndex(n_features=N_FEATURES, n_bytes=6, random_state=7, **place),
-    "trellis norms": lambda **place: ts.TrellisIndex(
-        n_features=N_FEATURES, n_bytes=6, metric="inner_product", random_state=7, **place
+    "trellis": lambda **place: ts.Index(N_FEATURES, n_bytes=6, random_state=7, **place),
+    "trellis norms": lambda **place: ts.Index(N_FEATURES, n_bytes=6, metric="inner_product", random_state=7, **place),
+    "adaptive": lambda **place: ts.Index(N_FEATURES, family="adaptive", n_bits=8, center=True, random_state=7, **place),
+    "adaptive norms": lambda **place: ts.Index(
+        N_FEATURES, family="adaptive", n_bits=12, n_pool=48, metric="inner_product", random_state=7, **place
     ),
-    "adaptive": lambda **place: ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, center=True, random_state=7, **place),
-    "adaptive norms": lambda **place: ts.AdaptiveIndex(
-        n_features=N_FEATURES, n_bits=12, n_pool=48, metric="inner_product", random_state=7, **place
-    ),
-    "grouped": lambda **place: ts.GroupedIndex(n_features=N_FEATURES, n_bytes=4, random_state=7, **place),
-    "sign": lambda **place: ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=7, **place),
+    "grouped": lambda **place: ts.Index(N_FEATURES, family="grouped", n_bytes=4, random_state=7, **place),
+    "sign": lambda **place: ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=7, **place),
 }
 
 

@@ -140,10 +140,10 @@ def test_thresholds_give_the_false_alarms_asked_for():
 def test_either_side_may_adapt_but_only_entries_save_storage(rng, parts):
     """Adapting to queries compares plain signs at the query's largest projections, so entries store all signs."""
     entries, queries = rng.standard_normal((2, 30, 256))
-    index = ts.SignIndex(n_features=256, n_bytes=32, random_state=7)
+    index = ts.Index(256, family="sign", n_bytes=32, random_state=7)
     index.add(entries)
     found = index.search(queries, k=30, scoring="hamming", adaptive_bits=32)
-    encoder = ts.AdaptiveEncoder(32, random_state=7).fit(entries)
+    encoder = ts.Encoder(entries.shape[1], family="adaptive", n_bits=32, random_state=7).fit(entries)
     by_query = encoder.encode(queries).mismatches(encoder.project(entries)).T
     assert_allclose(np.take_along_axis(by_query, found.ids, axis=1) / 32, found.distances)
     assert 8 * index.get([0]).codes.nbytes == 256

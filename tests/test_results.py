@@ -9,7 +9,7 @@ import topsign as ts
 @pytest.fixture(params=["numbers", "texts"])
 def found(request, rng):
     signals = rng.standard_normal((5, 32))
-    index = ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7)
+    index = ts.Index(32, family="adaptive", n_bits=8, random_state=7)
     ids = None if request.param == "numbers" else [f"<{i}>" for i in range(5)]
     index.add(signals, ids=ids, metadata=[{"row": i} for i in range(5)])
     return index, signals, index.search(signals[:3], 7, with_metadata=True)
@@ -65,7 +65,7 @@ def test_tables_have_one_row_per_match(found):
     table = neighbors.to_arrow()
     assert table.column("id").to_pylist() == frame["id"].tolist()
     assert table.column("metadata").to_pylist()[5] == '{"row": 1}'
-    nothing = ts.AdaptiveIndex(n_features=32, n_bits=8).search(np.ones((2, 32)), k=3)
+    nothing = ts.Index(32, family="adaptive", n_bits=8).search(np.ones((2, 32)), k=3)
     assert (len(nothing.to_arrow()), nothing.to_dict()["id"]) == (0, [])
 
 
@@ -83,7 +83,7 @@ def test_repr(found):
     assert page.count("<tr>") == 11
     assert "<0>" not in page
     assert (
-        repr(ts.AdaptiveIndex(n_features=32, n_bits=8).search(np.ones((2, 32)), k=3))
+        repr(ts.Index(32, family="adaptive", n_bits=8).search(np.ones((2, 32)), k=3))
         == "Neighbors: 2 queries, 0 matches"
     )
 

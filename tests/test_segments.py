@@ -48,7 +48,7 @@ def test_neighbours_are_grouped_while_they_fit():
 
 @pytest.mark.parametrize("version", [0, 2**63])
 def test_versions_have_positive_numbers_of_64_bits(tmp_path, version):
-    ts.SignIndex(n_features=16, n_bytes=2, random_state=7, path=tmp_path / "index")
+    ts.Index(16, family="sign", n_bytes=2, random_state=7, path=tmp_path / "index")
     write_manifest(tmp_path / "index", read_manifest(tmp_path / "index") | {"version": version})
     with pytest.raises(ts.StorageError, match="damaged: says that it is version"):
         Manifest.from_bytes(newest(tmp_path / "index").read_bytes(), "index", version)
@@ -86,7 +86,7 @@ def test_nothing_exists_in_an_empty_bucket():
 def test_files_hold_codes_in_blocks_of_byte_planes(tmp_path, rng):
     """Code i is lane i % 32 of block i // 32, and unused lanes are zero."""
     path = tmp_path / "index"
-    with ts.SignIndex(n_features=32, n_bytes=4, metric="inner_product", random_state=7, path=path) as index:
+    with ts.Index(32, family="sign", n_bytes=4, metric="inner_product", random_state=7, path=path) as index:
         index.add(rng.standard_normal((70, 32)))
         codes = index.get(range(70)).codes.data
     planes = unpack(content_of(path, read_manifest(path)["segments"][0]))["codes"]
@@ -99,7 +99,7 @@ def test_files_hold_codes_in_blocks_of_byte_planes(tmp_path, rng):
 @pytest.mark.parametrize("stored", [False, True])
 def test_sizes_count_factors_and_unused_lanes(tmp_path, rng, stored):
     options = {"metric": "inner_product", "random_state": 7} | ({"path": tmp_path / "index"} if stored else {})
-    index = ts.GroupedIndex(n_features=32, n_bytes=4, **options)
+    index = ts.Index(32, family="grouped", n_bytes=4, **options)
     index.add(rng.standard_normal((33, 32)))
     sizes = index.store.sizes
     assert (sizes["codes"], sizes["ids"]) == (2 * (4 + 2) * 32, 33 * 8)
@@ -109,7 +109,7 @@ def test_sizes_count_factors_and_unused_lanes(tmp_path, rng, stored):
 def test_sizes_count_every_byte_of_the_folder(tmp_path, rng, n_entries):
     signals = rng.standard_normal((n_entries, 32))
     options = {"n_features": 32, "n_bytes": 4, "random_state": 7, "originals": "float16"}
-    indexes = [ts.GroupedIndex(**options, path=path) for path in (None, tmp_path / "index")]
+    indexes = [ts.Index(family="grouped", **options, path=path) for path in (None, tmp_path / "index")]
     for index in indexes:
         index.add(signals, ids=[f"t{i}" for i in range(n_entries)], metadata=[{"row": i} for i in range(n_entries)])
         index.learn_regions(16)

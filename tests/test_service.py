@@ -30,7 +30,7 @@ def signals():
 @pytest.fixture(scope="module")
 def client(signals, tmp_path_factory):
     path = tmp_path_factory.mktemp("service") / "index.topsign"
-    with ts.GroupedIndex(n_features=64, n_bytes=8, random_state=7, path=path) as index:
+    with ts.Index(64, family="grouped", n_bytes=8, random_state=7, path=path) as index:
         index.add(signals)
     with TestClient(SERVICE["make_app"](path, "secret")) as client:
         client.path = path

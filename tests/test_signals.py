@@ -53,7 +53,7 @@ def test_every_form_gives_the_same_rows_anywhere(tmp_path, signals):
                 for part in (slice(0, 7), slice(30, 50), slice(3, 4), slice(50, 50)):
                     assert_array_equal(np.asarray(rows[part], np.float32), signals[part], err_msg=name)
                 assert_array_equal(np.asarray(rows, np.float32), signals)
-                index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+                index = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
                 assert index.add(rows, rows=slice(10, 20)).tolist() == list(range(10))
                 assert_array_equal(index.search(file.rows(), k=1).ids, index.search(signals, k=1).ids)
         assert len(open_files("memory://signals/a.npy")) == 1
@@ -100,7 +100,7 @@ def test_errors_name_the_row_of_the_file(tmp_path, signals):
     signals[33, 2] = np.nan
     np.savez_compressed(tmp_path / "packed.npz", x=signals)
     (file,) = open_files(tmp_path)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
     with pytest.raises(ValueError, match="NaN or infinity in signals, first at row 33, column 2"):
         index.add(file.rows(), rows=slice(30, 50))
     assert len(index) == 0
@@ -188,10 +188,10 @@ def test_frames_are_tables(signals):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"doc": [f"d{i}" for i in range(50)], "vector": list(signals), "year": range(50)})
     frame.loc[3, "year"] = None
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
     ids = index.add_table(frame, id_column="doc", vector_column="vector", metadata_columns=["year"])
     assert ids.tolist() == [f"d{i}" for i in range(50)]
-    plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    plain = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
     plain.add(signals)
     assert index.get(ids).codes == plain.get(range(50)).codes
     assert [index[name].metadata for name in ("d3", "d4")] == [None, {"year": 4.0}]
@@ -212,9 +212,9 @@ def test_polars_frames_are_tables(signals):
     for kind in (fixed, polars.List(polars.Float64)):
         vectors = polars.Series(signals.tolist()).cast(kind)
         frame = polars.DataFrame({"doc": texts, "vector": vectors, "year": range(50)})
-        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+        index = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
         index.add_table(frame, id_column="doc", metadata_columns=["year"])
-        plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+        plain = ts.Index(N_FEATURES, family="adaptive", n_bits=3, random_state=1)
         plain.add(signals)
         assert index.get(texts).codes == plain.get(range(50)).codes
         found = index.search(signals[[7]], 1, where="year >= 5", with_metadata=True).to_polars()
@@ -230,9 +230,9 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
     signals = rng.standard_normal((3000, 16)).astype(np.float32)
     parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
     index = {
-        "adaptive": lambda: ts.AdaptiveIndex(n_features=16, n_bits=4, random_state=1),
-        "sign": lambda: ts.SignIndex(n_features=16, random_state=1),
-        "trellis": lambda: ts.TrellisIndex(n_features=16, n_bytes=4, basis="hadamard", center=False, random_state=1),
+        "adaptive": lambda: ts.Index(16, family="adaptive", n_bits=4, random_state=1),
+        "sign": lambda: ts.Index(16, family="sign", random_state=1),
+        "trellis": lambda: ts.Index(16, n_bytes=4, basis="hadamard", center=False, random_state=1),
     }[family]()
     decoded, batches = [], reader.TableRows._decoded
 

@@ -40,12 +40,12 @@ def make(kind, metric="correlation", **more):
     """Return an index, and options of its searches."""
     options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7, **more}
     if kind in ("trellis", "decoded"):
-        return ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False), {}
+        return ts.Index(**options, n_bytes=8, basis="hadamard", center=False), {}
     if kind == "adaptive":
-        return ts.AdaptiveIndex(**options, n_bits=16), {}
+        return ts.Index(family="adaptive", **options, n_bits=16), {}
     if kind == "grouped":
-        return ts.GroupedIndex(**options, n_bytes=8), {}
-    return ts.SignIndex(**options, n_bytes=8), {"adaptive_bits": 16} if kind == "chosen rows" else {}
+        return ts.Index(family="grouped", **options, n_bytes=8), {}
+    return ts.Index(family="sign", **options, n_bytes=8), {"adaptive_bits": 16} if kind == "chosen rows" else {}
 
 
 def decode(monkeypatch):
@@ -102,7 +102,7 @@ def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, querie
 
 
 def test_rescored_ties_are_in_the_order_of_ids(base, queries):
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
     index.add(np.tile(base, (64, 1)))
     tilted = base + 1e-9 * np.arange(64)[:, np.newaxis] * queries[0].astype(np.float64)
     found = index.search(queries[:1], k=64, rescore=tilted)

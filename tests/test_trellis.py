@@ -38,7 +38,9 @@ def cosines(a, b):
 @pytest.mark.parametrize("rate", [0.25, 0.5, 1.0])
 def test_white_signals_reach_nearly_the_shannon_limit(rng, rate):
     signals = rng.standard_normal((40, 512)).astype(np.float32)
-    encoder = ts.TrellisEncoder(int(64 * rate), basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=int(64 * rate), basis="hadamard", center=False, random_state=1).fit(
+        signals
+    )
     shares = cosines(encoder.encode(signals).decode(), signals) ** 2
     error = shares.std() / np.sqrt(len(shares))
     limit = float(rate_distortion_limit(rate))
@@ -52,7 +54,7 @@ def test_principal_axes_keep_more_of_uneven_signals(rng):
     signals, others = steep(rng, 2000), steep(rng, 200)
     shares = {}
     for basis in ("hadamard", "principal"):
-        encoder = ts.TrellisEncoder(4, basis=basis, random_state=1).fit(signals)
+        encoder = ts.Encoder(signals.shape[1], n_bytes=4, basis=basis, random_state=1).fit(signals)
         shares[basis] = (cosines(encoder.encode(others).decode(), others) ** 2).mean()
     assert shares["principal"] > shares["hadamard"] + 0.05
 
@@ -123,7 +125,7 @@ def test_codebooks_fit_the_sample_better_than_noise(rng):
 def test_scores_are_cosines_of_reconstructions(rng):
     signals, queries = steep(rng, 700), steep(rng, 20)
     for options in ({"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}):
-        encoder = ts.TrellisEncoder(6, random_state=1, **options).fit(signals)
+        encoder = ts.Encoder(signals.shape[1], n_bytes=6, random_state=1, **options).fit(signals)
         codes = encoder.encode(signals)
         decoded = codes.decode()
         assert_allclose(np.sqrt((decoded**2).sum(1)), 1, atol=1e-5)
@@ -134,7 +136,7 @@ def test_scores_are_cosines_of_reconstructions(rng):
 
 def test_norms_are_put_back(rng):
     signals = steep(rng, 700) * rng.uniform(0.1, 10, (700, 1)).astype(np.float32)
-    encoder = ts.TrellisEncoder(6, metric="inner_product", random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=6, metric="inner_product", random_state=1).fit(signals)
     codes = encoder.encode(signals)
     exact = np.sqrt((signals**2).sum(1))
     assert_allclose(codes.norms, exact, rtol=2 ** (1 / 1024) - 1 + 1e-6)  # half a step of 1/512 of an octave
@@ -155,7 +157,7 @@ def test_norms_of_all_sizes_fit_two_bytes():
 def test_codes_slice_join_and_travel(rng):
     signals = steep(rng, 700)
     for metric in ("correlation", "inner_product"):
-        codes = ts.TrellisEncoder(4, metric=metric, random_state=1).fit(signals).encode(signals)
+        codes = ts.Encoder(signals.shape[1], n_bytes=4, metric=metric, random_state=1).fit(signals).encode(signals)
         assert ts.TrellisCodes.concatenate([codes[:300], codes[300:]]) == codes
         assert len(codes[5]) == 1
         assert codes[:3] != codes[3:6]
@@ -167,7 +169,7 @@ def test_codes_slice_join_and_travel(rng):
 
 def test_damaged_messages_raise(rng):
     codes = (
-        ts.TrellisEncoder(4, basis="hadamard", center=False, random_state=1).fit(steep(rng, 9)).encode(steep(rng, 9))
+        ts.Encoder(n_bytes=4, basis="hadamard", center=False, random_state=1).fit(steep(rng, 9)).encode(steep(rng, 9))
     )
     message = codes.to_bytes()
     for at in range(0, len(message), 7):
@@ -295,12 +297,12 @@ def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, opti
 
 def test_small_samples_are_refused_or_shrunk(rng):
     with pytest.raises(ValueError, match="a sample of 15 signals is too small to learn axes of 32 features"):
-        ts.TrellisEncoder(4).fit(steep(rng, 15))
+        ts.Encoder(n_bytes=4).fit(steep(rng, 15))
     with pytest.warns(UserWarning, match="shrunk towards equal variances"):
-        ts.TrellisEncoder(4).fit(steep(rng, 100))
+        ts.Encoder(n_bytes=4).fit(steep(rng, 100))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ts.TrellisEncoder(4).fit(steep(rng, 700))
+        ts.Encoder(n_bytes=4).fit(steep(rng, 700))
 
 
 def test_bad_parameters_raise(rng):
@@ -314,8 +316,8 @@ def test_bad_parameters_raise(rng):
         ({"n_bytes": 4, "basis": Hadamard(n_features=32), "random_state": 1}, "its own seed"),
     ]:
         with pytest.raises(ValueError, match=words):
-            ts.TrellisEncoder(**options).fit(signals)
-    encoder = ts.TrellisEncoder(4, random_state=1).fit(signals)
+            ts.Encoder(signals.shape[1], **options).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=4, random_state=1).fit(signals)
     with pytest.raises(ValueError, match=r"signals\[1\] is all zeros and cannot be encoded; drop that row"):
         encoder.encode(np.stack([signals[0], 0 * signals[0]]))
     with pytest.raises(ValueError, match="another recipe"):
@@ -324,19 +326,19 @@ def test_bad_parameters_raise(rng):
 
 def test_outliers_and_spikes_get_codes(rng):
     signals = np.eye(64, dtype=np.float32)
-    encoder = ts.TrellisEncoder(16, basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=16, basis="hadamard", center=False, random_state=1).fit(signals)
     assert cosines(encoder.encode(signals).decode(), signals).min() > 0.8
 
 
 def test_one_byte_is_a_code(rng):
     signals = rng.standard_normal((50, 16)).astype(np.float32)
-    encoder = ts.TrellisEncoder(1, basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=1, basis="hadamard", center=False, random_state=1).fit(signals)
     assert cosines(encoder.encode(signals).decode(), signals).mean() > 0.4
 
 
 def test_more_bits_than_coordinates_need_leave_steps_empty(rng):
     signals = rng.standard_normal((50, 6)).astype(np.float32)
-    encoder = ts.TrellisEncoder(8, basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=8, basis="hadamard", center=False, random_state=1).fit(signals)
     assert encoder.recipe_.design.n_coded == 6
     assert cosines(encoder.encode(signals).decode(), signals).mean() > 0.99
 
@@ -353,7 +355,7 @@ def test_measured_energy_lies_between_scalar_codes_and_shannon():
 
 def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
     plan = ts.theory.plan(correlation=0.4, detection=0.8, false_alarm=0.01, n_features=256, family="trellis")
-    index = ts.TrellisIndex(n_features=256, n_bytes=plan.n_bytes, basis="hadamard", center=False, random_state=1)
+    index = ts.Index(256, n_bytes=plan.n_bytes, basis="hadamard", center=False, random_state=1)
     entries = rng.standard_normal((400, 256))
     matches = 0.4 * entries + np.sqrt(1 - 0.16) * rng.standard_normal(entries.shape)
     decoded = index.get(index.add(entries)).codes.decode()
@@ -373,10 +375,12 @@ def test_sparse_signals_get_the_codes_of_dense_ones(rng, options):
     sparse = scipy.sparse.random_array((900, 40), density=0.4, rng=rng, format="csr").astype(np.float32)
     sparse = sparse[np.diff(sparse.indptr) > 0]
     dense = sparse.toarray()
-    encoders = [ts.TrellisEncoder(6, random_state=1, **options).fit(values) for values in (dense, sparse)]
+    encoders = [
+        ts.Encoder(values.shape[1], n_bytes=6, random_state=1, **options).fit(values) for values in (dense, sparse)
+    ]
     assert encoders[0].recipe_ == encoders[1].recipe_
     assert encoders[0].encode(dense) == encoders[1].encode(sparse)
-    index = ts.TrellisIndex(n_features=40, n_bytes=6, random_state=1, **options)
+    index = ts.Index(40, n_bytes=6, random_state=1, **options)
     index.add(sparse)
     assert index.get(index.ids).codes == encoders[0].encode(dense)
 
@@ -384,7 +388,7 @@ def test_sparse_signals_get_the_codes_of_dense_ones(rng, options):
 def test_few_bits_code_only_as_many_coordinates_as_steps_can_serve(rng):
     """The cosine with the reconstruction is at least 80% of the limit, with 24 bits for 192 of 4,096 coordinates."""
     signals = rng.standard_normal((200, 4096), dtype=np.float32)
-    encoder = ts.TrellisEncoder(3, basis="hadamard", center=False, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=3, basis="hadamard", center=False, random_state=1).fit(signals)
     assert encoder.recipe_.design.n_coded == 32 * 6
     found = encoder.encode(signals).decode()
     # The mean cosine of 200 signals has a standard error of 1 / sqrt(4096 * 200) = 0.0011, 2% of the limit.
@@ -401,7 +405,7 @@ def few_axes(rng, n, n_features=40):
 def test_scores_keep_small_coordinates_beside_large_ones(rng):
     signals = few_axes(rng, 2000)
     queries = signals[:50] / np.sqrt((signals[:50] ** 2).sum(1, keepdims=True))
-    encoder = ts.TrellisEncoder(20, random_state=1).fit(signals)
+    encoder = ts.Encoder(signals.shape[1], n_bytes=20, random_state=1).fit(signals)
     codes = encoder.encode(signals[:300])
     assert np.abs(codes.scores(encoder.project(queries)) - queries @ codes.decode().T).max() < 1e-4
     assert np.median(1 - cosines(codes.decode(), signals[:300])) < 2e-4  # outliers lose more
@@ -428,9 +432,9 @@ def test_a_stored_mean_must_be_the_one_given(rng, tmp_path):
     sample = rng.standard_normal((500, 16)).astype(np.float32) + 1
     mean = sample.mean(axis=0)
     options = {"n_features": 16, "n_bytes": 8, "basis": "hadamard", "random_state": 7}
-    ts.TrellisIndex(**options, center=mean, path=tmp_path / "centred").add(sample)
-    ts.TrellisIndex(**options, center=False, path=tmp_path / "plain").add(sample)
-    assert len(ts.TrellisIndex(**options, center=mean, path=tmp_path / "centred")) == 500
+    ts.Index(**options, center=mean, path=tmp_path / "centred").add(sample)
+    ts.Index(**options, center=False, path=tmp_path / "plain").add(sample)
+    assert len(ts.Index(**options, center=mean, path=tmp_path / "centred")) == 500
     for path, center in (("centred", mean + 1), ("plain", mean)):
         with pytest.raises(ValueError, match=r"center|mean"):
-            ts.TrellisIndex(**options, center=center, path=tmp_path / path)
+            ts.Index(**options, center=center, path=tmp_path / path)

@@ -1,4 +1,4 @@
-"""TrellisIndex: searches agree with the definition, and files store the learned recipe."""
+"""Indexes of trellis codes: searches agree with the definition, and files store the learned recipe."""
 
 import json
 
@@ -12,7 +12,7 @@ from test_trellis import steep
 import topsign as ts
 from topsign import kernels
 from topsign.families import trellis
-from topsign.index import index_for
+from topsign.index import Index
 from topsign.index.significance import check_codes
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
@@ -26,7 +26,7 @@ OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]
 
 
 def make(signals, **options):
-    index = ts.TrellisIndex(n_features=signals.shape[1], **{"n_bytes": 5, "random_state": 1} | options)
+    index = ts.Index(signals.shape[1], **{"n_bytes": 5, "random_state": 1} | options)
     if not index.is_fitted:
         index.fit(signals)
     return index
@@ -41,7 +41,7 @@ def test_searches_equal_sorting_all_scores(rng, options):
     index.remove(ids[10:20])
     everyone = index.ids
     codes = index.get(everyone).codes
-    scores = codes.scores(ts.TrellisEncoder.project(_encoder(index), queries))
+    scores = codes.scores(_encoder(index).project(queries))
     found = index.search(queries, k=15)
     for q in range(9):
         order = np.lexsort((everyone, -scores[q].astype(np.float64)))[:15]
@@ -85,7 +85,7 @@ def _signal(signals, id):
 
 
 def _encoder(index):
-    encoder = ts.TrellisEncoder(index.recipe.n_bytes)
+    encoder = ts.Encoder(n_bytes=index.recipe.n_bytes)
     encoder.recipe_, encoder.n_features_in_ = index.recipe, index.n_features
     return encoder
 
@@ -165,7 +165,7 @@ def test_calibration_gives_p_values_to_a_learned_basis(rng):
 
 def test_learning_happens_once_and_before_searching(rng, tmp_path):
     signals = steep(rng, 700)
-    index = ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1, path=tmp_path / "i.topsign")
+    index = ts.Index(32, n_bytes=5, random_state=1, path=tmp_path / "i.topsign")
     assert len(index) == 0
     assert "not fitted yet" in repr(index)
     assert not (tmp_path / "i.topsign").exists()
@@ -194,11 +194,11 @@ def test_files_keep_recipe_and_entries(rng, tmp_path, options):
         assert_array_equal(found.scores, expected.scores)
         again.verify()
         again.add(signals[:3], ids=[5000, 5001, 5002])
-    joined = ts.TrellisIndex(n_features=32, n_bytes=5, path=path, **options)
+    joined = ts.Index(32, n_bytes=5, path=path, **options)
     assert len(joined) == 703
     joined.close()
     with pytest.raises(ValueError, match="was written with"):
-        ts.TrellisIndex(n_features=32, n_bytes=6, path=path)
+        ts.Index(32, n_bytes=6, path=path)
 
 
 def test_drift_says_how_well_the_basis_fits(rng):
@@ -206,7 +206,7 @@ def test_drift_says_how_well_the_basis_fits(rng):
     index = make(signals)
     index.add(signals)
     assert 0.95 < index.drift() < 1.05
-    other = index_for(index.recipe)
+    other = Index.from_recipe(index.recipe)
     other.add(rng.standard_normal((500, 32)))
     assert other.drift() < 0.9
 
@@ -219,7 +219,7 @@ def test_drift_is_that_of_the_last_thousand_entries(rng):
     index.add(others)
     index.add(signals[:100])
     assert index.n_segments == 3
-    alone = index_for(index.recipe)
+    alone = Index.from_recipe(index.recipe)
     alone.add(np.concatenate([others, signals[:100]]))
     assert_allclose(index.drift(), alone.drift(), rtol=1e-9)
     assert index.drift() < 0.9
@@ -332,25 +332,27 @@ def test_distances_are_those_of_correlations_without_bias(rng, options):
 @pytest.mark.parametrize("basis", ["principal", "hadamard"])
 def test_a_mean_may_be_given(rng, basis, tmp_path):
     signals = rng.standard_normal((700, 32)).astype(np.float32) + np.linspace(0, 2, 32, dtype=np.float32)
-    learned = ts.TrellisEncoder(8, basis=basis, random_state=1).fit(signals)
-    given = ts.TrellisEncoder(8, basis=basis, center=learned.mean_, random_state=1).fit(signals)
-    assert_array_equal(given.mean_, learned.mean_)
+    learned = ts.Encoder(signals.shape[1], n_bytes=8, basis=basis, random_state=1).fit(signals)
+    given = ts.Encoder(signals.shape[1], n_bytes=8, basis=basis, center=learned.recipe_.mean, random_state=1).fit(
+        signals
+    )
+    assert_array_equal(given.recipe_.mean, learned.recipe_.mean)
     assert (learned.encode(signals).data == given.encode(signals).data).mean() > 0.99  # float32 of the same mean
     other = np.full(32, 0.1)
-    index = ts.TrellisIndex(n_features=32, n_bytes=8, basis=basis, center=other, random_state=1, path=tmp_path / "it")
+    index = ts.Index(32, n_bytes=8, basis=basis, center=other, random_state=1, path=tmp_path / "it")
     index.add(signals)
     assert_allclose(index.recipe.mean, other, rtol=1e-7)
     assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.9
     index.close()
     with pytest.raises(ValueError, match="another mean"):
-        ts.TrellisIndex(n_features=32, n_bytes=8, basis=basis, center=2 * other, path=tmp_path / "it")
+        ts.Index(32, n_bytes=8, basis=basis, center=2 * other, path=tmp_path / "it")
     with pytest.raises(ValueError, match="a mean of 32 finite values"):
-        ts.TrellisIndex(n_features=32, n_bytes=8, center=[1.0])
+        ts.Index(32, n_bytes=8, center=[1.0])
 
 
 def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, monkeypatch):
     signals = steep(rng, 4000, 40)
     options = {"n_features": 40, "n_bytes": 8, "random_state": 0}
-    kept = ts.TrellisIndex(**options).fit(signals)
+    kept = ts.Index(**options).fit(signals)
     monkeypatch.setattr(trellis, "HELD_VALUES", 0)
-    assert ts.TrellisIndex(**options).fit(signals).recipe == kept.recipe
+    assert ts.Index(**options).fit(signals).recipe == kept.recipe

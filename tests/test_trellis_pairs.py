@@ -29,7 +29,7 @@ def signals(rng):
 
 
 def make(signals, **options):
-    index = ts.TrellisIndex(n_features=N_FEATURES, **{"n_bytes": 6, "random_state": 1} | options)
+    index = ts.Index(N_FEATURES, **{"n_bytes": 6, "random_state": 1} | options)
     return index if index.is_fitted else index.fit(steep(np.random.default_rng(5), 700))
 
 

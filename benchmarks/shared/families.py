@@ -23,9 +23,8 @@ def index_of(family, n_features, n_bytes, seed=7, **options):
     """An empty index of codes of n_bytes; trellis codes take two more for their factor."""
     shared = {"n_features": n_features, "random_state": seed} | options
     if family == "adaptive":
-        return ts.AdaptiveIndex(**adaptive_shape(n_features, n_bytes), **shared)
-    constructors = {"sign": ts.SignIndex, "grouped": ts.GroupedIndex, "trellis": ts.TrellisIndex}
-    return constructors[family](n_bytes=n_bytes, **shared)
+        return ts.Index(family="adaptive", **adaptive_shape(n_features, n_bytes), **shared)
+    return ts.Index(family=family, n_bytes=n_bytes, **shared)
 
 
 def untrained(family, n_features, n_bytes, seed=7):

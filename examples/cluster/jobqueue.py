@@ -12,5 +12,5 @@ if __name__ == "__main__":
     cluster = SLURMCluster(cores=16, processes=1, memory="64GB", walltime="04:00:00")
     cluster.scale(jobs=8)
     with Client(cluster) as client:
-        encoder = ts.GroupedIndex(n_features=8192, n_bytes=512, random_state=7)
+        encoder = ts.Index(8192, family="grouped", n_bytes=512, random_state=7)
         print(ts.distributed.encode(signals, codes, encoder, client=client))

@@ -14,7 +14,7 @@ _HOMES = {
     **dict.fromkeys(("plots", "projections", "signals", "significance", "testing", "theory"), ""),
     **dict.fromkeys(("Codes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
-    **dict.fromkeys(("AdaptiveEncoder", "TrellisEncoder"), "encoders"),
+    **dict.fromkeys(("Encoder",), "encoders"),
     **dict.fromkeys(("CalibrationWarning", "ConflictError", "StorageError"), "errors"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("Head",), "heads"),
@@ -22,18 +22,13 @@ _HOMES = {
     **dict.fromkeys(("CompressionReport",), "heads.report"),
     **dict.fromkeys(
         (
-            "AdaptiveIndex",
             "Entries",
             "Entry",
-            "GroupedIndex",
             "Index",
             "Match",
             "Matches",
             "Neighbors",
             "Pairs",
-            "SignIndex",
-            "TrellisIndex",
-            "index_for",
             "open_index",
         ),
         "index",
@@ -69,8 +64,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .embeddings import AdaptiveEmbedding as AdaptiveEmbedding
     from .embeddings import SignEmbedding as SignEmbedding
     from .embeddings import UniversalEmbedding as UniversalEmbedding
-    from .encoders import AdaptiveEncoder as AdaptiveEncoder
-    from .encoders import TrellisEncoder as TrellisEncoder
+    from .encoders import Encoder as Encoder
     from .errors import CalibrationWarning as CalibrationWarning
     from .errors import ConflictError as ConflictError
     from .errors import StorageError as StorageError
@@ -86,18 +80,13 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .heads import Head as Head
     from .heads.classifier import CompressedLinearClassifier as CompressedLinearClassifier
     from .heads.report import CompressionReport as CompressionReport
-    from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
     from .index import Entry as Entry
-    from .index import GroupedIndex as GroupedIndex
     from .index import Index as Index
     from .index import Match as Match
     from .index import Matches as Matches
     from .index import Neighbors as Neighbors
     from .index import Pairs as Pairs
-    from .index import SignIndex as SignIndex
-    from .index import TrellisIndex as TrellisIndex
-    from .index import index_for as index_for
     from .index import open_index as open_index
     from .kernels import threads as threads
     from .projections import make_projection as make_projection

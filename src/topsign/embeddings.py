@@ -179,7 +179,7 @@ class AdaptiveEmbedding(_Embedding):
         if len(signals) != 1:
             raise ValueError(
                 f"AdaptiveEmbedding adapts to exactly one reference, got {len(signals)} rows; "
-                "use AdaptiveEncoder to give every signal its own locations"
+                'use Encoder(family="adaptive") to give every signal its own locations'
             )
         signals = check_signals(self, signals, reset=True)
         n_pool = self.n_features_in_ if self.n_pool is None else self.n_pool

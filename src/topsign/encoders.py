@@ -1,9 +1,8 @@
-"""Encoders as scikit-learn transformers: AdaptiveEncoder and TrellisEncoder."""
+"""Encoder: codes of signals as a scikit-learn transformer."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,39 +15,78 @@ from ._extensions import load_extension
 from ._random import RandomState
 from .codes import Codes, as_projected
 from .encoding import encode
-from .families import AdaptiveCodes, AdaptiveRecipe, TrellisCodes, TrellisRecipe
-from .families.projected import ProjectedRecipe
+from .families import Recipe, check_parameters
 from .projections import Projected, Projection
 from .projections.blocks import check_finite
 
-if TYPE_CHECKING:
-    import scipy.sparse
 
-Made = TypeVar("Made", bound=Codes)
+class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
+    """Codes of many signals: ``fit`` learns a recipe, which all other methods use.
 
-
-class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]):
-    """Base class of encoders: ``fit`` learns a recipe, which all other methods call.
+    Parameters
+    ----------
+    n_features : int, optional
+        Length of a signal; by default that of the signals given to :meth:`fit`.
+    family, n_bytes, n_bits, n_pool, basis, metric, center, random_state
+        As in :class:`topsign.Index`.
 
     Attributes
     ----------
     recipe_ : Recipe
         Everything the codes are made with.
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
+    >>> encoder = ts.Encoder(512, family="grouped", n_bytes=32, random_state=7).fit(signals)
+    >>> codes = encoder.encode(signals)
+    >>> queries = encoder.project(signals[:3] + 0.5)
+    >>> codes.mismatches(queries).argmin(axis=1), codes.scores(queries).argmax(axis=1)
+    (array([0, 1, 2]), array([0, 1, 2]))
+    >>> encoder.decode(codes).shape
+    (1000, 512)
     """
 
-    recipe_: ProjectedRecipe
+    recipe_: Recipe
 
-    @abstractmethod
-    def _learn(self, signals: Any) -> ProjectedRecipe:
-        """Return the recipe for these signals."""
+    def __init__(
+        self,
+        n_features: int | None = None,
+        *,
+        family: str = "trellis",
+        n_bytes: int | None = None,
+        n_bits: int | str | None = None,
+        n_pool: int | None = None,
+        basis: str | Projection | None = None,
+        metric: str = "correlation",
+        center: bool | npt.ArrayLike | None = None,
+        random_state: RandomState = 0,
+    ) -> None:
+        self.n_features = n_features
+        self.family = family
+        self.n_bytes = n_bytes
+        self.n_bits = n_bits
+        self.n_pool = n_pool
+        self.basis = basis
+        self.metric = metric
+        self.center = center
+        self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learn the recipe: the number of features, and a mean, axes and variances if the parameters ask for them."""
-        self.recipe_ = self._learn(check_signals(self, signals, reset=True))
-        self.projection_, self.seed_, self.mean_ = self.recipe_.projection, self.recipe_.seed, self.recipe_.mean
+        """Learn the recipe: a mean, axes and codebooks if the parameters ask for them, otherwise nothing."""
+        parameters = self.get_params(deep=False)
+        n_features = parameters.pop("n_features")
+        kind, given = check_parameters("Encoder", parameters.pop("family"), parameters, {})
+        array = check_signals(self, signals, reset=True)
+        if n_features not in (None, array.shape[1]):
+            raise ValueError(f"signals have {array.shape[1]} features, but n_features={n_features}")
+        if not kind.needs_sample(n_features=array.shape[1], **given):
+            check_finite(array)
+        self.recipe_ = kind.learn(array, n_features=array.shape[1], **given)
         return self
 
-    def encode(self, signals: npt.ArrayLike) -> Made:
+    def encode(self, signals: npt.ArrayLike) -> Codes:
         """Return one code per signal.
 
         Signals are read block by block, so memory maps may be larger than memory. A zero signal, or one equal to the
@@ -56,7 +94,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         """
         check_is_fitted(self)
         codes = encode(self.recipe_, as_fitted_signals(self, signals))
-        return cast(Made, self.recipe_.codes_type.unchecked(codes, self.recipe_))
+        return self.recipe_.codes_type.unchecked(codes, self.recipe_)
 
     def decode(self, codes: Codes) -> Float32:
         """Return signals reconstructed from their codes, see :meth:`topsign.Codes.decode`."""
@@ -68,8 +106,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
     def project(self, queries: npt.ArrayLike) -> Float32:
         """Return the projections of queries, with which codes are compared, (n_queries, n_pool) float32."""
         check_is_fitted(self)
-        queries = as_fitted_signals(self, queries, name="queries")
-        projected, _ = self.recipe_.project(queries)
+        projected, _ = self.recipe_.project(as_fitted_signals(self, queries, name="queries"))
         return Projected.of(projected, self.recipe_)
 
     def as_projected(self, values: npt.ArrayLike) -> Float32:
@@ -78,7 +115,24 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         Codes reject plain arrays, because signals have the same shape as projections if n_pool is n_features.
         """
         check_is_fitted(self)
-        return Projected.of(as_projected(values, n_pool=self.recipe_.n_pool), self.recipe_)
+        n_pool = getattr(self.recipe_, "n_pool", self.recipe_.n_features)
+        return Projected.of(as_projected(values, n_pool=n_pool), self.recipe_)
+
+    def transform(self, signals: npt.ArrayLike) -> Any:
+        """Return features for an estimator, which approximate inner products of signals; a zero signal gives zeros.
+
+        Of adaptive, grouped and sign codes, sparse rows of +-1 at their locations, (n_signals, n_pool) float32; of the
+        others signals reconstructed from their codes, (n_signals, n_features).
+        """
+        check_is_fitted(self)
+        norms: list[float] = []
+        codes = encode(
+            self.recipe_,
+            check_signals(self, signals),
+            allow_zero=True,
+            observe=lambda block: norms.extend(np.sqrt(block.square_norms)),
+        )
+        return self.recipe_.features(codes, np.asarray(norms, np.float32))
 
     def to(self, device: str) -> Any:
         """Return an encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
@@ -89,154 +143,8 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         names = getattr(self, "feature_names_in_", None)
         return load_extension("gpu").SignalEncoder(self.recipe_, device=device, feature_names=names)
 
-
-class AdaptiveEncoder(Encoder[AdaptiveCodes]):
-    """Adaptive codes of many signals, every signal its own reference.
-
-    Parameters
-    ----------
-    n_bits : int or "auto"
-        Projections kept for each signal; "auto" is an eighth of the pool, at least 16.
-    n_pool : int
-        Projections computed; the number of features by default.
-    projection, random_state
-        As in :class:`SignEmbedding`.
-    center : bool or array of shape (n_features,)
-        Mean that is subtracted from signals and queries: given, or learned by ``fit`` (True).
-    metric : "correlation" or "inner_product"
-        What scores estimate. For inner products, codes keep the norms of their signals in two more bytes.
-
-    Attributes
-    ----------
-    recipe_ : Recipe
-        Everything the codes are made with.
-    projection_, seed_, mean_
-        Projection, its seed, and the mean that is subtracted (None without ``center``).
-
-    Examples
-    --------
-    >>> import numpy as np, topsign as ts
-    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
-    >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
-    >>> codes = encoder.encode(signals)
-    >>> queries = encoder.project(signals[:3] + 0.5)
-    >>> codes.mismatches(queries).argmin(axis=1), codes.scores(queries).argmax(axis=1)
-    (array([0, 1, 2]), array([0, 1, 2]))
-    """
-
-    recipe_: AdaptiveRecipe
-
-    def __init__(
-        self,
-        n_bits: int | str = "auto",
-        *,
-        n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
-        center: bool | npt.ArrayLike = False,
-        metric: str = "correlation",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.n_pool = n_pool
-        self.projection = projection
-        self.center = center
-        self.metric = metric
-        self.random_state = random_state
-
-    def _learn(self, signals: Any) -> AdaptiveRecipe:
-        check_finite(signals)
-        return AdaptiveRecipe.learn(signals, n_features=self.n_features_in_, **self.get_params(deep=False))
-
-    def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
-        """Return codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.
-
-        A zero signal has no code: its row is empty.
-        """
-        check_is_fitted(self)
-        array, zeros = check_signals(self, signals), list[bool]()
-        codes = encode(
-            self.recipe_, array, allow_zero=True, observe=lambda block: zeros.extend(block.square_norms == 0)
-        )
-        rows = AdaptiveCodes.unchecked(codes, self.recipe_).to_sparse()
-        if any(zeros):
-            rows.data[np.repeat(zeros, self.recipe_.n_bits)] = 0
-            rows.eliminate_zeros()
-        return rows
-
     @property
     def _n_features_out(self) -> int:
         """Columns of :meth:`transform`, as scikit-learn asks for them."""
-        return self.recipe_.n_pool
-
-
-class TrellisEncoder(Encoder[TrellisCodes]):
-    """Trellis codes, which are smaller than other codes of the same quality.
-
-    Each code is a ring of nibbles. Each step of the ring reads two of them and looks up its coordinates in a codebook;
-    the encoder searches for the nibbles whose reconstruction is nearest to the signal.
-
-    Parameters
-    ----------
-    n_bytes : int
-        Bytes of one code, without the factor of its scores, which takes two more.
-    basis : "principal", "hadamard" or an orthonormal Projection
-        ``principal`` gives bits to the directions in which signals vary most.
-    center : bool or array of shape (n_features,)
-        Mean of unit signals, learned (True) or given, which is added back before scores are computed.
-    metric : "correlation" or "inner_product"
-        What scores estimate. For inner products, codes keep the norms of their signals.
-    random_state : int, Generator or None
-
-    Attributes
-    ----------
-    recipe_ : Recipe
-        Everything the codes are made with.
-
-    Examples
-    --------
-    >>> import numpy as np, topsign as ts
-    >>> signals = np.random.default_rng(0).standard_normal((1000, 64))
-    >>> encoder = ts.TrellisEncoder(n_bytes=8, basis="hadamard", center=False, random_state=7).fit(signals)
-    >>> codes = encoder.encode(signals)
-    >>> codes.scores(encoder.project(signals[:3])).argmax(axis=1)
-    array([0, 1, 2])
-    >>> encoder.decode(codes).shape
-    (1000, 64)
-    """
-
-    recipe_: TrellisRecipe
-
-    def __init__(
-        self,
-        n_bytes: int,
-        *,
-        basis: str | Projection = "principal",
-        center: bool | npt.ArrayLike = True,
-        metric: str = "correlation",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bytes = n_bytes
-        self.basis = basis
-        self.center = center
-        self.metric = metric
-        self.random_state = random_state
-
-    def _learn(self, signals: Any) -> TrellisRecipe:
-        return TrellisRecipe.learn(signals, n_features=self.n_features_in_, **self.get_params(deep=False))
-
-    def transform(self, signals: npt.ArrayLike) -> Float32:
-        """Return signals reconstructed from their codes, (n_signals, n_features); a zero signal stays zero."""
-        check_is_fitted(self)
-        norms: list[float] = []
-        codes = encode(
-            self.recipe_,
-            check_signals(self, signals),
-            allow_zero=True,
-            observe=lambda block: norms.extend(np.sqrt(block.square_norms)),
-        )
-        return self.recipe_.directions(codes) * np.asarray(norms, np.float32)[:, np.newaxis]
-
-    @property
-    def _n_features_out(self) -> int:
-        """Columns of :meth:`transform`, as scikit-learn asks for them."""
-        return self.n_features_in_
+        none = np.empty((0, self.recipe_.code_bytes), np.uint8)
+        return int(self.recipe_.features(none, np.empty(0, np.float32)).shape[1])

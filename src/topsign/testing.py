@@ -17,7 +17,7 @@ from .encoding import encode
 from .export import from_arrow, to_arrow
 from .families import Recipe, read_codes
 from .heads import Head
-from .index import Index, index_for, open_index
+from .index import Index, open_index
 from .search import query_blocks
 
 N_FEATURES, N_SIGNALS, N_QUERIES, K = 32, 400, 9, 7
@@ -61,12 +61,12 @@ def check_family(
     learn: Any = make
     recipe: Recipe = learn.learn(signals, n_features=N_FEATURES) if isinstance(make, type) else learn(signals)
     _check_round_trips(recipe, signals)
-    index = _filled(index_for(recipe), signals)
+    index = _filled(Index.from_recipe(recipe), signals)
     _check_searches(index, signals, queries)
     _check_pairs(index)
     for path in kernels.available():
         with kernels.use(path):
-            _check_same(index, _filled(index_for(recipe), signals), queries)
+            _check_same(index, _filled(Index.from_recipe(recipe), signals), queries)
     _check_same(index, pickle.loads(pickle.dumps(index)), queries)
     if device is not None:
         _check_same(index, index.to(device), queries)
@@ -173,7 +173,7 @@ def _check_same(index: Index, other: Any, queries: Float32) -> None:
 
 def _check_durable(index: Index, path: Path, signals: Float32, queries: Float32, client: Any) -> None:
     """Assert that a folder, locally and on a cluster, gives the same results as the index in memory."""
-    with _filled(index_for(index.recipe, path=path), signals):
+    with _filled(Index.from_recipe(index.recipe, path=path), signals):
         pass
     with open_index(path) as opened:
         _check_same(index, opened, queries)

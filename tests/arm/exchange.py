@@ -110,10 +110,10 @@ def digest(arrays):
 
 def indexes():
     return {
-        "adaptive": ts.AdaptiveIndex(n_features=256, n_bits=64, random_state=7),
-        "grouped": ts.GroupedIndex(n_features=200, n_bytes=10, random_state=7),
-        "sign": ts.SignIndex(n_features=128, n_bytes=13, metric="inner_product", random_state=7),
-        "trellis": ts.TrellisIndex(n_features=96, n_bytes=12, basis="hadamard", center=False, random_state=7),
+        "adaptive": ts.Index(256, family="adaptive", n_bits=64, random_state=7),
+        "grouped": ts.Index(200, family="grouped", n_bytes=10, random_state=7),
+        "sign": ts.Index(128, family="sign", n_bytes=13, metric="inner_product", random_state=7),
+        "trellis": ts.Index(96, n_bytes=12, basis="hadamard", center=False, random_state=7),
     }
 
 

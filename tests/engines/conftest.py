@@ -29,9 +29,9 @@ class Problem:
         signals = rng.standard_normal((2000, n_pool)).astype(np.float32)
         queries = signals[:5] + 2 * rng.standard_normal((5, n_pool)).astype(np.float32)
         index = (
-            ts.GroupedIndex(n_features=n_pool, n_bytes=n_bits // 2, random_state=7)
+            ts.Index(n_pool, family="grouped", n_bytes=n_bits // 2, random_state=7)
             if family == "grouped"
-            else ts.AdaptiveIndex(n_features=n_pool, n_bits=n_bits, random_state=7)
+            else ts.Index(n_pool, family="adaptive", n_bits=n_bits, random_state=7)
         )
         index.add(signals, ids=rng.permutation(10_000)[:2000])
         self.index, self.codes = index, index.get(index.ids).codes

@@ -66,7 +66,7 @@ class Doors:
         self.answers = {name: self._use(path) for name, path in self.indexes.items()}
         with ts.open_index(self.indexes["adaptive"]) as index:
             self.recipe_names = list(index.recipe.to_json())
-        encoder = ts.AdaptiveEncoder(n_bits=12, random_state=3).fit(self.signals)
+        encoder = ts.Encoder(self.signals.shape[1], family="adaptive", n_bits=12, random_state=3).fit(self.signals)
         self.codes = encoder.encode(self.signals)
         labels = np.arange(N_ENTRIES) % 5
         coef = np.stack([self.signals[labels == label].mean(axis=0) for label in range(5)])
@@ -80,12 +80,10 @@ class Doors:
 
         stored_columns.INLINE_BYTES = 0 if name == "grouped" else 2**14  # small files are in the manifest, or not
         folder_store.REMOVED_BYTES = 2**20  # two segments, with removed entries
-        kind = {"adaptive": ts.AdaptiveIndex, "grouped": ts.GroupedIndex, "sign": ts.SignIndex}.get(
-            name, ts.TrellisIndex
-        )
+        family = name if name in ("adaptive", "grouped", "sign") else "trellis"
         options = {"adaptive": {"n_bits": 12}, "trellis": {"n_bytes": 4, "basis": "hadamard", "center": False}}
         sizes = options.get(name, {"n_bytes": 4, "metric": "inner_product"})
-        with kind(n_features=N_FEATURES, random_state=3, path=path, **sizes) as index:
+        with ts.Index(family=family, n_features=N_FEATURES, random_state=3, path=path, **sizes) as index:
             index.add(self.signals[:20], metadata=[{"n": n} for n in range(20)])
             index.add(self.signals[20:])
             index.remove([3, 25])

@@ -39,7 +39,7 @@ def make_signals(folder, seed):
     source.mkdir()
     for i, part in enumerate(np.split(signals, FILES)):
         np.save(source / f"part{i}.npy", part)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
     index.add(signals)
     queries = signals[::100] + 0.5
     return source, index, queries, index.search(queries, k=20)

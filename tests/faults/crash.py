@@ -36,11 +36,11 @@ warnings.simplefilter("ignore")
 stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
 signals = np.random.default_rng(5).standard_normal((400, 32)).astype(np.float32)
 if verb == "create":
-    ts.SignIndex(n_features=32, n_bytes=4, random_state=1, path=path)
+    ts.Index(32, family="sign", n_bytes=4, random_state=1, path=path)
 elif verb == "first add with learning":
-    ts.TrellisIndex(n_features=32, n_bytes=5, path=path, random_state=1).add(signals)
+    ts.Index(32, n_bytes=5, path=path, random_state=1).add(signals)
 elif verb == "save":
-    memory = ts.SignIndex(n_features=32, n_bytes=4, random_state=1)
+    memory = ts.Index(32, family="sign", n_bytes=4, random_state=1)
     memory.add(signals[:150])
     memory.save(path)
 else:
@@ -104,7 +104,7 @@ def prepare(path):
 
     stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 600, 64
     signals = np.random.default_rng(5).standard_normal((400, N_FEATURES)).astype(np.float32)
-    with ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1, path=path) as index:
+    with ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=1, path=path) as index:
         for start in range(0, 200, 20):
             index.add(signals[start : start + 20], metadata=20 * [{"start": start}])
         index.remove([7, 8, 150])

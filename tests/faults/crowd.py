@@ -37,7 +37,7 @@ def signals_of(ids):
 
 
 def codes_of(ids):
-    plain = ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1)
+    plain = ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=1)
     return plain.get(plain.add(signals_of(ids))).codes
 
 
@@ -191,7 +191,7 @@ def main():
     stored_columns.INLINE_BYTES, segments.MERGED_ENTRIES = 1000, 100  # many files and segments
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "crowd.topsign")
-        ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1, path=path).close()
+        ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=1, path=path).close()
         codes_of([0])  # imports and makes tables before forking
         until = time.monotonic() + options.seconds
         children = [started(lambda n=n: write(path, n, options.seed, until)) for n in range(options.writers)]

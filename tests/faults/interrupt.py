@@ -109,7 +109,7 @@ def main():
     landed, usual, lengths, rounds, stored = {}, {}, {}, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "i.topsign")
-        index = ts.SignIndex(n_features=N_FEATURES, n_bytes=N_FEATURES // 8, random_state=1, path=path, timeout=20)
+        index = ts.Index(N_FEATURES, family="sign", n_bytes=N_FEATURES // 8, random_state=1, path=path, timeout=20)
         index.add(signals)
         entries, next_id = set(range(64)), 64
         while sum(landed.values()) < options.rounds:

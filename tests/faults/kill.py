@@ -39,7 +39,7 @@ def signals_of(ids):
 
 
 def open_or_make(path):
-    return ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7, path=path)
+    return ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7, path=path)
 
 
 def operate(index, operation):
@@ -126,7 +126,11 @@ def check(path, before, wanted, acknowledged):
     ids = sorted(found)
     if ids:
         entries = index.get(ids)
-        expected = ts.AdaptiveEncoder(n_bits=16, random_state=7).fit(np.eye(1, N_FEATURES)).encode(signals_of(ids))
+        expected = (
+            ts.Encoder(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
+            .fit(np.eye(1, N_FEATURES))
+            .encode(signals_of(ids))
+        )
         assert entries.codes == expected, "entries differ from what was added"
         assert [note["id"] for note in entries.metadata] == ids
         query = signals_of(ids[-1:])
@@ -189,9 +193,9 @@ def main():
     parser.add_argument("--folder", help="where to make the index; a temporary folder when not given")
     options = parser.parse_args()
     segments.MERGED_ENTRIES = SEGMENT
-    plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    plain = ts.Index(N_FEATURES, family="adaptive", n_bits=16, random_state=7)
     plain.search(signals_of(plain.add(signals_of([0]))))  # makes the tables that all children share
-    ts.AdaptiveEncoder  # noqa: B018  (imported before forking, because that takes long)
+    ts.Encoder  # noqa: B018  (imported before forking, because that takes long)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "killed.topsign")

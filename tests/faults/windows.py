@@ -97,7 +97,7 @@ def main():
     signals = np.random.default_rng(0).standard_normal((300, 32)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "i.topsign")
-        index = ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=1, center=True, path=path)
+        index = ts.Index(32, family="adaptive", n_bits=8, random_state=1, center=True, path=path)
         index.add(signals[:150])
         reader = ts.open_index(path, readonly=True)
         before = reader.search(signals[:3], k=5).ids.tolist()

@@ -15,7 +15,7 @@ import numpy as np
 from .._arrays import Float32, Float64, Int64
 from .._checks import check_count
 from ..errors import CalibrationWarning, StorageError
-from ..index import AdaptiveIndex, Index, open_index
+from ..index import Index, open_index
 from ..store import Snapshot
 from ..store.backends import hold_lock
 from .calibration import CameraCalibration
@@ -80,7 +80,7 @@ class Camera:
 
 
 class CameraDatabase:
-    """Database of camera fingerprints: a durable :class:`topsign.AdaptiveIndex`, and a folder of sums for updates.
+    """Database of camera fingerprints: a durable :class:`topsign.Index`, and a folder of sums for updates.
 
     The index has one entry per camera, whose id is the camera's name. It also stores the fingerprints in float16, for
     the peak to correlation energy. Every change is a transaction of the index.
@@ -181,8 +181,13 @@ class CameraDatabase:
         signal, notes = fingerprint.reshape(1, -1), [camera.to_json()]
         try:
             if self._index is None:
-                made = AdaptiveIndex(
-                    n_features=self.size**2, n_bits=self.n_bits, random_state=0, originals="float16", path=self.path
+                made = Index(
+                    self.size**2,
+                    family="adaptive",
+                    n_bits=self.n_bits,
+                    random_state=0,
+                    originals="float16",
+                    path=self.path,
                 )
                 settings = {"format": FORMAT, "size": self.size, "n_bits": self.n_bits}
                 made.add(signal, ids=[camera.name], metadata=notes, source=(SETTINGS, settings))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Float32, Float64
-from ..index import AdaptiveIndex
+from ..index import Index
 from .database import Camera, CameraDatabase, code_scores
 from .fingerprint import FingerprintSums
 from .photographs import PhotographError, Progress, Reading, read_residuals, same_scene
@@ -127,7 +127,7 @@ def leave_one_out(database: CameraDatabase, sums: FingerprintSums, readings: lis
         fingerprint = sums.without(one.residual).fingerprint().ravel()
         query = one.residual.query
         correlations.append(_correlation(query, fingerprint))
-        index = AdaptiveIndex(n_features=database.size**2, n_bits=database.n_bits, random_state=0)
+        index = Index(database.size**2, family="adaptive", n_bits=database.n_bits, random_state=0)
         index.add(fingerprint[np.newaxis])
         scores.append(code_scores(index, query[np.newaxis], [0])[0, 0])
     return np.array(correlations), np.array(scores)

@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from .._arrays import Array
-from ..families import METRICS, SCORINGS
-from ..index import CONSTRUCTORS, Index, open_index
+from ..families import METRICS, SCORINGS, Recipe, family_type
+from ..index import Index, open_index
 from ..projections import KINDS
 from ..signals import SUFFIXES, FilesRows, SignalFile, TableColumns
 from .app import FLAGS, exit_on_error, fail
@@ -53,7 +53,8 @@ MetadataColumns = Annotated[str | None, typer.Option(help="Table columns that be
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer. (default: no limit)")]
 
 Family = Annotated[
-    str | None, typer.Option("--family", help=f"Family of codes: {', '.join(CONSTRUCTORS)}. (default: {FAMILY})")
+    str | None,
+    typer.Option("--family", help=f"Family of codes: {', '.join(sorted(Recipe.families))}. (default: {FAMILY})"),
 ]
 Bytes = Annotated[
     int | None,
@@ -174,13 +175,11 @@ class SourceOptions:
 
 
 def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as arguments of the family's constructor; raise ValueError for options that it does not have."""
+    """Return options as parameters of the family; raise ValueError for options that it does not have."""
     family = FAMILY if family is None else family
-    if family not in CONSTRUCTORS:
-        raise ValueError(f"--family must be one of {', '.join(CONSTRUCTORS)}, got {family}")
-    taken = signature(CONSTRUCTORS[family]).parameters
-    given = {"basis" if name == "projection" and name not in taken else name: options[name] for name in options}
-    refused = [FLAGS[name] for name in given if name not in taken]
+    taken = family_type(family).parameter_names()
+    given = {"basis" if name == "projection" else name: options[name] for name in options}
+    refused = [FLAGS["projection" if name == "basis" else name] for name in given if name not in taken]
     if refused:
         known = ", ".join(flag for name, flag in FLAGS.items() if name in taken)
         raise ValueError(f"--family {family} does not take {' and '.join(refused)}; it takes {known}")
@@ -189,14 +188,8 @@ def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any
 
 def make_index(family: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
     """Return a new index of a family; raise ValueError for missing or unsupported options."""
-    family = FAMILY if family is None else family
     given = parameters_for(family, options)
-    taken = signature(CONSTRUCTORS[family]).parameters
-    needed = [name for name in taken if taken[name].default is Parameter.empty and name in FLAGS]
-    missing = [FLAGS[name] for name in needed if name not in given]
-    if missing:
-        raise ValueError(f"--family {family} needs {' and '.join(missing)}")
-    return CONSTRUCTORS[family](n_features=n_features, path=path, **({"random_state": SEED} | given))  # type: ignore[call-arg]
+    return Index(n_features, family=family or FAMILY, path=path, **given)
 
 
 def fit_index(index: Index, files: list[SignalFile]) -> None:

@@ -6,7 +6,7 @@ The index is a folder like any other, on a file system shared by all workers or 
 >>> folder = tempfile.TemporaryDirectory()
 >>> signals = np.random.default_rng(0).standard_normal((1000, 512)).astype(np.float32)
 >>> np.save(f"{folder.name}/signals.npy", signals)
->>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
+>>> encoder = ts.Encoder(family="adaptive", n_bits=64, random_state=7).fit(signals)
 >>> out = f"{folder.name}/codes.topsign"
 >>> ts.distributed.encode(f"{folder.name}/signals.npy", out, encoder, segment_entries=300)
 EncodingResult(version=3, n_entries=1000, n_segments=4, n_written=4)

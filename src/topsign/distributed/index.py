@@ -12,8 +12,8 @@ from distributed import Client
 from .._arrays import Array
 from .._checks import check_count
 from ..errors import ConflictError
-from ..index import Index
-from ..search import SMALL_QUERY_BYTES, QueryBlock, query_blocks
+from ..index import BaseIndex, Index, LearnedIndex
+from ..search import ENGINE, SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
 from ..store import open_store
 from ..store.folder_store import FolderStore
@@ -78,7 +78,7 @@ class ClusterIndex(Index):
     """
 
     def __init__(self, store: FolderStore, client: Client) -> None:
-        super().__init__(store.recipe, store)
+        BaseIndex.__init__(self, LearnedIndex(store.recipe, store), ENGINE)
         self._client, self._folder = client, store
         self._sent = send(client, store.recipe)
         self._loading = threading.Lock()

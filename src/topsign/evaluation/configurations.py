@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._checks import check_count
-from ..index import AdaptiveIndex, GroupedIndex, Index, SignIndex, TrellisIndex
+from ..index import Index
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
 """Default sizes of adaptive codes, as fractions of the number of features."""
@@ -30,7 +30,6 @@ SWITCHES = {"center": "--center"}
 class Configuration:
     """Index constructor with the parameters that an evaluation varies."""
 
-    index: type[Index]
     family: str
     name: str  # as tables show it
     parameters: dict[str, Any]
@@ -38,7 +37,7 @@ class Configuration:
 
     def make(self, n_features: int, **options: Any) -> Index:
         """Return an empty index; ``options`` are shared by all configurations."""
-        return self.index(n_features=n_features, **(self.parameters | options))  # type: ignore[call-arg]
+        return Index(n_features, family=self.family, **(self.parameters | options))
 
     def options(self) -> str:
         """Return the options of ``topsign build`` for this configuration."""
@@ -52,8 +51,8 @@ class Configuration:
 
     def constructor(self, n_features: int, **options: Any) -> str:
         """Return the Python expression that creates the index."""
-        values = {"n_features": n_features} | self.parameters | options
-        return f"ts.{self.index.__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+        values = {"family": self.family} | self.parameters | options
+        return f"ts.Index({n_features}, {', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
 def configurations(
@@ -71,16 +70,16 @@ def configurations(
         shared = ({"center": True} if center else {}) | inner
         words = ", centred" if center else ""
         found += [
-            Configuration(AdaptiveIndex, "adaptive", f"adaptive, {size} bits{words}", {"n_bits": size} | shared, True)
+            Configuration("adaptive", f"adaptive, {size} bits{words}", {"n_bits": size} | shared, True)
             for size in _sizes(n_bits, n_features)
         ]
         grouped = sorted({max(1, int(n_features * share)) for share in GROUPED_SHARES})
         found += [
-            Configuration(GroupedIndex, "grouped", f"grouped, {size} bytes{words}", {"n_bytes": size} | shared, True)
+            Configuration("grouped", f"grouped, {size} bytes{words}", {"n_bytes": size} | shared, True)
             for size in grouped
         ]
         size = -(-n_features // 8)
-        found.append(Configuration(SignIndex, "sign", f"sign, {size} bytes{words}", {"n_bytes": size} | shared, True))
+        found.append(Configuration("sign", f"sign, {size} bytes{words}", {"n_bytes": size} | shared, True))
     enough = n_entries >= max(200, n_features // 8)  # to learn axes from
     if not (32 <= n_features <= MAX_TRELLIS_FEATURES and enough):
         return found, [
@@ -104,4 +103,4 @@ def _sizes(n_bits: Sequence[int] | None, n_features: int) -> list[int]:
 
 def _trellis(n_bytes: int, axes: str, parameters: dict[str, Any], *, has_null: bool = False) -> Configuration:
     name = f"trellis, {n_bytes} bytes, {axes}"
-    return Configuration(TrellisIndex, "trellis", name, {"n_bytes": n_bytes} | parameters, has_null)
+    return Configuration("trellis", name, {"n_bytes": n_bytes} | parameters, has_null)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..codes import Codes, message_parts
 from ..errors import StorageError
 from .adaptive import AdaptiveCodes, AdaptiveRecipe
-from .base import METRICS, SCORINGS, Recipe
+from .base import METRICS, SCORINGS, Recipe, check_parameters, family_type
 from .comparison import Comparison, Gather, Null, PairComparison, Pairing, unit_queries
 from .signs import GroupedCodes, GroupedRecipe, SignCodes, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe
@@ -29,6 +29,8 @@ __all__ = [
     "SignRecipe",
     "TrellisCodes",
     "TrellisRecipe",
+    "check_parameters",
+    "family_type",
     "read_codes",
     "unit_queries",
 ]

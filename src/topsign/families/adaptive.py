@@ -23,7 +23,7 @@ SETS = struct.Struct("<I")  # header of packed codes: bytes of one set of locati
 class AdaptiveCodes(LocatedCodes):
     """Codes of many signals, each with the locations that its own largest projections chose.
 
-    Made by :meth:`topsign.AdaptiveEncoder.encode`, or from locations and signs by :meth:`from_locations`.
+    Made by :meth:`topsign.Encoder.encode`, or from locations and signs by :meth:`from_locations`.
     """
 
     recipe: AdaptiveRecipe
@@ -66,6 +66,20 @@ class AdaptiveRecipe(SignsRecipe):
         n_pool = n_features if n_pool is None else n_pool
         layout = Layout(*check_pool(resolve_bits(n_bits, n_pool), n_pool))
         return cls._of_pool(layout.n_pool, n_features=n_features, layout=layout, **options)
+
+    @classmethod
+    def size_warning(
+        cls, *, n_features: int, n_bits: int | str = "auto", n_pool: int | None = None, **parameters: Any
+    ) -> str | None:
+        n_pool = n_features if n_pool is None else n_pool
+        layout = Layout(resolve_bits(n_bits, n_pool), n_pool)
+        if 4 * layout.n_bits <= n_pool or n_bits == n_pool:
+            return None
+        return (
+            f"n_bits={n_bits} keeps {layout.n_bits / n_pool:.0%} of the pool of {n_pool}, in {layout.code_bytes} bytes "
+            f'per code; more than a quarter gains little over family="sign", which keeps all signs in '
+            f"{-(-n_pool // 8)} bytes: lower n_bits, raise n_pool, or use sign codes"
+        )
 
     @property
     def n_bits(self) -> int:

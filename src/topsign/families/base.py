@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Float64
-from .._checks import check_choice
+from .._checks import check_choice, check_keywords
 from .._files import Record
 from .._lazy import lazy
 from ..codes import Codes
 from ..errors import StorageError
+from ..projections import Projection
 from ..projections.blocks import Block
 from .comparison import Comparison, DecodedComparison, DecodedPairing, Pairing, unit, unit_queries
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
 METRICS = ("correlation", "inner_product")
 SCORINGS = ("hamming", "asymmetric")
 MAX_FEATURES = 2**28
+DEFAULTS = {
+    "metric": "correlation",
+    "random_state": 0,
+}  # of constructors; families without these parameters ignore them
 
 
 class Recipe(ABC):
@@ -93,6 +100,19 @@ class Recipe(ABC):
         return True
 
     @classmethod
+    def parameter_names(cls) -> tuple[str, ...]:
+        """Return the names of the parameters of :meth:`learn` that users give, except n_features."""
+        kinds = inspect.signature(cls.learn).parameters.values()
+        return tuple(
+            one.name for one in kinds if one.kind is one.KEYWORD_ONLY and one.name not in ("part", "n_features")
+        )
+
+    @classmethod
+    def size_warning(cls, *, n_features: int, **parameters: Any) -> str | None:
+        """Return a warning about the size that these parameters give to a code, or None."""
+        return None
+
+    @classmethod
     def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
         """Describe the difference between a stored recipe and the parameters of a constructor; None if they agree."""
         if stored.family != cls.family:
@@ -130,6 +150,10 @@ class Recipe(ABC):
         By default these are the normalised reconstructions, so that scores are cosines.
         """
         return unit(self.decode(codes))
+
+    def features(self, codes: Bytes, norms: Float32) -> Any:
+        """Return features of signals of these norms for an estimator: by default their reconstructions."""
+        return unit(self.weight_vectors(codes)) * norms[:, np.newaxis]
 
     def norms(self, codes: Bytes) -> Float32 | None:
         """Return the norms of the signals; None if codes do not keep them."""
@@ -295,6 +319,44 @@ class Recipe(ABC):
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+
+def family_type(family: object) -> type[Recipe]:
+    """Return the recipe class of a family; ValueError if none is registered by this name."""
+    if family in Recipe.families:
+        return Recipe.families[str(family)]
+    known = ", ".join(repr(name) for name in sorted(Recipe.families))
+    raise ValueError(
+        f"family must be one of {known}, got {family!r}; import the module that defines another family first"
+    )
+
+
+def check_parameters(
+    owner: str, family: str, parameters: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[type[Recipe], dict[str, Any]]:
+    """Return the recipe class of a family, and the given parameters that set up its recipe.
+
+    ``parameters`` are those that ``owner`` names, None if not given, and ``others`` its further keywords: a parameter
+    of a family of your own, or a mistake. Raises TypeError for parameters that the family does not have or that miss.
+    """
+    kind = family_type(family)
+    names = kind.parameter_names()
+    check_keywords(others, (*parameters, *names), owner)
+    given = {name: value for name, value in {**parameters, **others}.items() if value is not None}
+    for name in DEFAULTS.keys() - set(names):
+        if name in given and given[name] == DEFAULTS[name]:
+            del given[name]
+    if isinstance(given.get("basis"), Projection) and given.get("random_state") == DEFAULTS["random_state"]:
+        del given["random_state"]  # the projection has its own seed
+    wrong = [f"{name}={given[name]!r}" for name in given if name not in names]
+    if wrong:
+        raise TypeError(f"{owner}: family={family!r} takes {', '.join(names)}; got {', '.join(wrong)}")
+    learn = inspect.signature(kind.learn).parameters
+    missing = [name for name in names if name in learn and learn[name].default is inspect.Parameter.empty]
+    missing = [name for name in missing if name not in given]
+    if missing:
+        raise TypeError(f"{owner}: family={family!r} needs {', '.join(missing)}")
+    return kind, given
 
 
 def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> None:

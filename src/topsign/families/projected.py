@@ -34,12 +34,15 @@ class ProjectedRecipe(Recipe):
 
     kind: ClassVar[str]  # of the codes, for kernels
     sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)  # parameters of the constructor that set the size
-    basis_name: ClassVar[str] = "projection"  # parameter of the constructor that sets the projection
     projects_units: ClassVar[bool] = False  # whether signals are scaled to norm one before they are projected
 
     projection: Projection
     metric: str = "correlation"
     mean: Float32 | None = None
+
+    @classmethod
+    def parameter_names(cls) -> tuple[str, ...]:
+        return (*cls.sizes, "basis", "center", "metric", "random_state")
 
     @classmethod
     def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
@@ -68,7 +71,7 @@ class ProjectedRecipe(Recipe):
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of a constructor, with whether there is a mean as ``center``."""
-        kept = {"metric": self.metric, "center": self.mean is not None, self.basis_name: self.projection.kind}
+        kept = {"metric": self.metric, "center": self.mean is not None, "basis": self.projection.kind}
         return super().parameters() | {name: getattr(self, name) for name in self.sizes} | kept
 
     @property

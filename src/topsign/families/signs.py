@@ -93,14 +93,14 @@ class SignsRecipe(ProjectedRecipe):
         n_pool: int,
         *,
         n_features: int,
-        projection: str | Projection = "hadamard",
+        basis: str | Projection = "hadamard",
         metric: str = "correlation",
         random_state: RandomState = None,
         **fields: Any,
     ) -> Self:
         """Return the recipe of a pool, after checking the parameters that all families share."""
         check_choice(metric, "metric", METRICS)
-        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
+        made = resolve_projection(basis, n_features=n_features, n_pool=n_pool, random_state=random_state, name="basis")
         check_sizes(made.n_features, made.n_pool)
         return cls(made, metric, **fields)
 
@@ -258,6 +258,14 @@ class SignsRecipe(ProjectedRecipe):
     def weight_vectors(self, codes: Bytes) -> Float32:
         return self.projection.transposed(self.levels(codes).astype(np.float32))
 
+    def features(self, codes: Bytes, norms: Float32) -> Any:
+        """Return rows of +-1 at the locations of a code, sparse unless a code keeps all."""
+        rows: scipy.sparse.csr_array = self.codes_type.unchecked(codes, self).to_sparse()  # type: ignore[attr-defined]
+        if not norms.all():
+            rows.data[np.repeat(norms == 0, self.n_kept)] = 0
+            rows.eliminate_zeros()
+        return rows
+
     def logit_error(self) -> float:
         """Return the error of logits.
 
@@ -282,14 +290,14 @@ class SignsRecipe(ProjectedRecipe):
     @classmethod
     def parse(cls, record: Record) -> Self:
         names = ("n_features", "metric", *cls.sizes)
-        made = cls.make(projection=read_projection(record), **{name: record[name] for name in names})
+        made = cls.make(basis=read_projection(record), **{name: record[name] for name in names})
         return replace(made, mean=read_mean(record.get("mean"), made.n_features)).claimed(record)
 
 
 class SignCodes(Codes):
     """Signs of the projections of many signals on a whole pool.
 
-    Made by :meth:`topsign.SignIndex.get`.
+    Made by :meth:`topsign.Encoder.encode`.
     """
 
     recipe: SignsRecipe
@@ -407,7 +415,7 @@ class LocatedCodes(SignCodes):
         ``factors`` are the last two bytes of each code if it keeps the norm of its signal.
 
         >>> import topsign as ts
-        >>> recipe = ts.AdaptiveEncoder(n_bits=2, random_state=7).fit(np.ones((1, 8))).recipe_
+        >>> recipe = ts.Encoder(8, family="adaptive", n_bits=2, random_state=7).fit(np.ones((1, 8))).recipe_
         >>> codes = ts.AdaptiveCodes.from_locations([[3, 5]], [[1, -1]], recipe=recipe)
         >>> codes.locations, codes.signs
         (array([[3, 5]], dtype=int32), array([[ 1, -1]], dtype=int8))
@@ -502,7 +510,7 @@ class LocatedCodes(SignCodes):
 class GroupedCodes(LocatedCodes):
     """Codes of many signals: the location and the sign of the largest projection of each group of eight.
 
-    Made by :meth:`topsign.GroupedIndex.get`, or from locations and signs by :meth:`from_locations`. Any bytes are a
+    Made by :meth:`topsign.Encoder.encode`, or from locations and signs by :meth:`from_locations`. Any bytes are a
     valid code.
     """
 
@@ -546,6 +554,9 @@ class SignRecipe(SignsRecipe):
     def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
         totals = kernels.active().magnitude_sums(projected)
         return kernels.active().pack_bits(projected), totals
+
+    def features(self, codes: Bytes, norms: Float32) -> Float32:
+        return np.asarray(self.levels(codes) * np.sign(norms)[:, np.newaxis])
 
     def _n_queried(self, scoring: str, adaptive_bits: object) -> int:
         check_choice(scoring, "scoring", SCORINGS)

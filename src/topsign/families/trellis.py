@@ -176,7 +176,7 @@ _ARRAYS = {
 class TrellisCodes(Codes):
     """Codes of a fixed number of bytes, from which signals are reconstructed.
 
-    Made by :meth:`topsign.TrellisEncoder.encode`. Any bytes are a valid code.
+    Made by :meth:`topsign.Encoder.encode`. Any bytes are a valid code.
     """
 
     recipe: TrellisRecipe
@@ -194,7 +194,7 @@ class TrellisCodes(Codes):
     def scores(self, projected: npt.ArrayLike) -> Float32:
         """Return cosines of queries and reconstructions, times the norms of signals that are kept.
 
-        ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned; the result is (n_queries, n_codes).
+        ``projected`` is what :meth:`topsign.Encoder.project` returned; the result is (n_queries, n_codes).
         """
         recipe = self.recipe
         queries = as_projected(projected, n_pool=recipe.n_pool, space=recipe.space)
@@ -209,7 +209,6 @@ class TrellisRecipe(ProjectedRecipe):
     family: ClassVar[str] = "trellis"
     codes_type: ClassVar[type[TrellisCodes]] = TrellisCodes
     kind: ClassVar[str] = "ring"
-    basis_name: ClassVar[str] = "basis"
     projects_units: ClassVar[bool] = True
 
     design: RingDesign = None  # type: ignore[assignment]  # never omitted
@@ -252,6 +251,15 @@ class TrellisRecipe(ProjectedRecipe):
         for _ in range(SIGNAL_ROUNDS):
             books = steps.refined(books, coordinates, SIGNAL_WEIGHT)
         return replace(recipe, design=steps.measured(books, coordinates))._measured(signals)
+
+    @classmethod
+    def size_warning(cls, *, n_features: int, n_bytes: int = 0, **parameters: Any) -> str | None:
+        if n_bytes <= 4 * n_features:
+            return None
+        return (
+            f"a code of {n_bytes:,} bytes is larger than its signal, {4 * n_features:,} bytes of {n_features:,} "
+            'float32; lower n_bytes, or keep the signals themselves (originals="float32") beside smaller codes'
+        )
 
     def _measured(self, sample: Sample) -> Self:
         """Return the recipe with the mean cosine of signals and their reconstructions."""
@@ -454,23 +462,22 @@ class TrellisRecipe(ProjectedRecipe):
         weights: Array,
         *,
         n_bytes: int | None = None,
-        projection: str | Projection | None = None,
+        basis: str | Projection = "hadamard",
         random_state: RandomState = None,
         **unused: Any,
     ) -> Self:
         """Return a recipe over a random basis or principal axes."""
         if unused:
             raise ValueError(f'{", ".join(unused)} does not go with family="trellis"; give n_bytes')
-        basis = "hadamard" if projection is None else projection
         if not isinstance(basis, Projection):
-            check_choice(basis, "projection", BASES)
+            check_choice(basis, "basis", BASES)
         n_bytes = check_count(n_bytes, "n_bytes", maximum=MAX_BYTES)
         return cls.learn(weights, n_bytes=n_bytes, basis=basis, center=basis == "principal", random_state=random_state)
 
     @classmethod
     def needs_weights(cls, n_features: int, **options: Any) -> bool:
-        learned = options.get("projection") == "principal"
-        cls.for_weights(np.empty((0, n_features), np.float32), **options | ({"projection": None} if learned else {}))
+        learned = options.get("basis") == "principal"
+        cls.for_weights(np.empty((0, n_features), np.float32), **options | ({"basis": "hadamard"} if learned else {}))
         return learned
 
     @classmethod

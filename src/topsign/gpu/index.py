@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ..index import Index, Matches, Neighbors
+from ..index import Index, Matches, Neighbors, index_of
 from ..store import MemoryStore
 from .device import Device, find_device, on_host
 from .engine import GpuEngine
@@ -42,7 +42,7 @@ class GpuIndex:
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
         self._engine = GpuEngine(self._device, index.recipe, memory=limit)
         self._index, self._store = index, MemoryStore()
-        self._frozen = Index(index.recipe, self._store, engine=self._engine)  # searches the snapshot
+        self._frozen = index_of(index.recipe, self._store, engine=self._engine)  # searches the snapshot
         self._take_entries()
 
     @property

@@ -63,7 +63,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         Bytes of a code without the two of its scale, in place of n_bits.
     n_pool : int, optional
         Projections computed for adaptive codes; the number of features by default.
-    projection : kind or Projection, optional
+    basis : kind or Projection, optional
         For trellis codes "hadamard" (default), or "principal" axes, which are learned from the weights and kept; for
         the others "hadamard" (default), "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
     scoring : "asymmetric" or "hamming"
@@ -130,7 +130,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         n_bits: int | str | None = "auto",
         n_bytes: int | None = None,
         n_pool: int | None = None,
-        projection: str | Projection | None = None,
+        basis: str | Projection | None = None,
         scoring: str = "asymmetric",
         shortlist: int | None = None,
         shortlist_storage: str = "original",
@@ -142,7 +142,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         self.n_bits = n_bits
         self.n_bytes = n_bytes
         self.n_pool = n_pool
-        self.projection = projection
+        self.basis = basis
         self.scoring = scoring
         self.shortlist = shortlist
         self.shortlist_storage = shortlist_storage
@@ -218,7 +218,9 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         """Return the classifier of a head, for example of a PyTorch layer, without compressing it again."""
         record, short = head.recipe.to_json(), head.shortlist
         names = ("n_bits", "n_pool") if head.recipe.size_name == "n_bits" else ("n_bytes",)
-        options = {"n_bits": None} | {name: record.get(name) for name in ("family", "projection", *names)}
+        options = {"n_bits": None, "basis": record.get("projection")} | {
+            name: record.get(name) for name in ("family", *names)
+        }
         size = None if short is None else short.size
         made = cls(None, **options, scoring=head.scoring, shortlist=size)
         return made._set_head(head)
@@ -229,7 +231,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         if self.shortlist is not None:
             check_count(self.shortlist, "shortlist")
         check_choice(self.shortlist_storage, "shortlist_storage", STORAGES)
-        names = ("n_bits", "n_bytes", "n_pool", "projection", "random_state")
+        names = ("n_bits", "n_bytes", "n_pool", "basis", "random_state")
         return RecipeOptions(self.family, **{name: getattr(self, name) for name in names})
 
     def _compress_estimator(self, options: RecipeOptions, X: Any) -> Self:

@@ -88,7 +88,7 @@ class Head:
         bits_per_weight: float | None = None,
         features: npt.ArrayLike | None = None,
         n_pool: int | None = None,
-        projection: str | Projection | None = None,
+        basis: str | Projection | None = None,
         link: str | None = "softmax",
         random_state: RandomState = None,
     ) -> Self:
@@ -105,7 +105,7 @@ class Head:
         features : array of shape (n_samples, n_features), optional
             Inputs of the head. ``n_bits="auto"`` then takes the smallest size that agrees with the uncompressed head on
             99% of them, instead of predicting the agreement from the weights.
-        family, n_bits, n_bytes, n_pool, projection, random_state
+        family, n_bits, n_bytes, n_pool, basis, random_state
             As in :class:`topsign.CompressedLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
             How :meth:`predict_proba` makes probabilities of logits.
@@ -123,7 +123,7 @@ class Head:
         if link is not None:
             check_choice(link, "link", tuple(LINKS))
         sizes: dict[str, Any] = {"n_bits": n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
-        options = RecipeOptions(family, **sizes, n_pool=n_pool, projection=projection, random_state=random_state)
+        options = RecipeOptions(family, **sizes, n_pool=n_pool, basis=basis, random_state=random_state)
         intercepts, measured = check_intercepts(biases, len(rows)), None
         made = partial(cls.of, weights=rows, biases=intercepts, classes=labels, link=link)
         if features is not None:

@@ -35,7 +35,7 @@ class RecipeOptions:
         **options: Any,
     ) -> None:
         self.family = Recipe.families[check_choice(family, "family", tuple(Recipe.families))]
-        if random_state is not None and not isinstance(options.get("projection"), Projection):
+        if random_state is not None and not isinstance(options.get("basis"), Projection):
             random_state = make_seed(random_state)
         options["random_state"] = random_state
         self.options = {name: value for name, value in options.items() if value is not None}

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from .base import BaseIndex
-from .constructors import CONSTRUCTORS, AdaptiveIndex, GroupedIndex, SignIndex, TrellisIndex
+from .base import BaseIndex, LearnedIndex
 from .entries import Entries, Entry
-from .index import Index, index_for, open_index
+from .index import Index, index_of, open_index
 from .results import Match, Matches, Neighbors, Pairs
 
 __all__ = [
-    "CONSTRUCTORS",
-    "AdaptiveIndex",
     "BaseIndex",
     "Entries",
     "Entry",
-    "GroupedIndex",
     "Index",
+    "LearnedIndex",
     "Match",
     "Matches",
     "Neighbors",
     "Pairs",
-    "SignIndex",
-    "TrellisIndex",
-    "index_for",
+    "index_of",
     "open_index",
 ]

@@ -26,7 +26,7 @@ from .._files import Record
 from .._random import make_seed
 from ..encoding import Coder, check_signals, encode
 from ..errors import StorageError
-from ..families import METRICS, Recipe
+from ..families import METRICS, Recipe, check_parameters
 from ..projections.blocks import float_blocks
 from ..search import SampleDraw, first_excluded
 from ..store import (
@@ -230,21 +230,30 @@ class DeferredIndex:
     @classmethod
     def checked(
         cls,
-        recipe_type: type[Recipe],
-        parameters: dict[str, Any],
+        family: str,
+        n_features: int,
+        parameters: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         path: Path | None,
         timeout: float | None,
         originals: str | None = None,
     ) -> DeferredIndex:
         """Validate the parameters and return the state of a new index."""
-        check_count(parameters["n_features"], "n_features", minimum=2)
+        n_features = check_count(n_features, "n_features", minimum=2)
+        recipe_type, given = check_parameters("Index", family, parameters, options)
         if originals is not None:
             check_choice(originals, "originals", ORIGINAL_TYPES)
         check_place(path, timeout)
-        if parameters.get("random_state") is not None:
-            parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
-        return cls(recipe_type, parameters, None if path is None else resolve(path), timeout, originals)
+        if "random_state" in given:
+            given["random_state"] = make_seed(given["random_state"])  # drawn once
+        return cls(
+            recipe_type,
+            {"n_features": n_features, **given},
+            None if path is None else resolve(path),
+            timeout,
+            originals,
+        )
 
     @property
     def recipe(self) -> NoReturn:

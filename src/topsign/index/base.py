@@ -276,7 +276,7 @@ class BaseIndex(ABC):
             ``asymmetric`` uses the query's real-valued projections and orders by the estimated score.
             ``hamming`` orders by the number of differing signs, from which scores and p-values are derived.
         adaptive_bits : int in [1, n_pool], optional
-            For a :class:`SignIndex`: each query compares only its largest projections, this many of them; distances
+            With sign codes each query compares only its largest projections, this many of them; distances
             are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
             correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
             the sum over the chosen projections as normal.

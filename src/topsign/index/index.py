@@ -13,9 +13,11 @@ from .._arrays import Array, Float32
 from .._checks import as_signals, check_count, check_flag, check_metadata, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
+from .._random import RandomState
+from .._warning import warn
 from ..errors import StorageError
 from ..families import Recipe
-from ..projections import Projected
+from ..projections import Projected, Projection
 from ..search import ENGINE, Engine, Progress, QueryBlock, pruned, query_blocks
 from ..signals import from_table
 from ..store import (
@@ -42,23 +44,102 @@ RECENT = 1000  # entries that :meth:`Index.drift` looks at
 class Index(BaseIndex):
     """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
-    :class:`AdaptiveIndex`, :class:`GroupedIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one,
-    :func:`open_index` opens one.
     A search reads one snapshot and takes no lock. Changes exclude each other and replace the snapshot. All methods are
-    thread-safe.
+    thread-safe. Results are identical for all instruction sets and numbers of threads. A family that learns does so
+    once, by :meth:`fit` or from the first addition; if that is rejected, nothing is learned and no folder is created.
+
+    Parameters
+    ----------
+    n_features : int
+        Length of a signal, at least 2.
+    family : "trellis", "grouped", "sign", "adaptive" or one of your own
+        ``trellis`` codes need the fewest bytes for a given recall and learn from signals. ``grouped`` codes keep the
+        largest of every eight projections and its sign: for long signals and weak matches, without training, and with
+        p-values. ``sign`` codes keep the signs of all projections, ``adaptive`` codes, those of the paper, the signs of
+        the largest of the whole pool.
+    n_bytes : int
+        Bytes per code; with trellis codes, and with inner products, its factor takes two more. By default sign codes
+        have n_features // 8 and grouped codes n_features // 16. Adaptive codes have ``n_bits`` instead.
+    n_bits : int or "auto"
+        Projections kept by an adaptive code; "auto", the default, is an eighth of the pool, at least 16.
+    n_pool : int
+        Projections computed for an adaptive code; n_features by default.
+    basis : kind or Projection
+        For trellis codes "principal" (default), "hadamard" or an orthonormal projection; for the others "hadamard"
+        (default), "gaussian", "rademacher", "sparse", "circulant", or an existing projection.
+    metric : "correlation" or "inner_product"
+        Quantity that scores estimate. "correlation" is the cosine between the signals as given; the mean of a signal's
+        features is not subtracted. "inner_product" keeps the norm of each signal in two more bytes.
+    center : bool or array of shape (n_features,)
+        Mean that is subtracted from signals: given, or learned from the first addition (True, the default of trellis
+        codes, which add it back before scores are computed). Centre signals that share a component, such as embeddings
+        of a network.
+    originals : "float32", "float16" or "int8", optional
+        Also keep the signals themselves in this type, for rescoring (:meth:`search` with ``rescore=True`` or
+        ``recall=``) and :meth:`get`. In a folder they are separate files that are memory-mapped and read only for
+        candidates.
+    random_state : int, Generator or None
+        Seed of the projections; None draws one.
+    path : path, optional
+        Folder of the index, created if it does not exist. If it exists, all given parameters must agree with it;
+        :func:`topsign.open_index` needs no parameters.
+    timeout : float, optional
+        Seconds that a change waits for another writer before it raises TimeoutError; None waits without limit.
+    **options
+        Parameters of a family of your own.
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
+    >>> index = ts.Index(512, family="grouped", n_bytes=32, random_state=7)
+    >>> ids = index.add(signals)
+    >>> index.search(signals[[5, 7]] + 0.5, k=1).ids
+    array([[5],
+           [7]])
+    >>> index.within(signals[5], false_alarm=1e-6).ids
+    array([5])
     """
 
-    def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
-        super().__init__(LearnedIndex(recipe, store), engine)
-
-    def _start(self, recipe_type: type[Recipe], parameters: dict[str, Any], **place: Any) -> None:
-        """Construct the index that parameters ask for: an existing one, a new one, or one that learns later.
-
-        ``place`` are path, timeout and originals.
-        """
-        deferred = DeferredIndex.checked(recipe_type, parameters, **place)
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        family: str = "trellis",
+        n_bytes: int | None = None,
+        n_bits: int | str | None = None,
+        n_pool: int | None = None,
+        basis: str | Projection | None = None,
+        metric: str = "correlation",
+        center: bool | npt.ArrayLike | None = None,
+        originals: str | None = None,
+        random_state: RandomState = 0,
+        path: Path | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        parameters: dict[str, Any] = {
+            "n_bytes": n_bytes,
+            "n_bits": n_bits,
+            "n_pool": n_pool,
+            "basis": basis,
+            "center": center,
+        }
+        parameters |= {"metric": metric, "random_state": random_state}
+        place: dict[str, Any] = {"originals": originals, "path": path, "timeout": timeout}
+        deferred = DeferredIndex.checked(family, n_features, parameters, options, **place)
         opened = deferred.open()
         super().__init__(deferred if opened is None else LearnedIndex(*opened), ENGINE)
+        warning = deferred.recipe_type.size_warning(**deferred.parameters)
+        if warning is not None:
+            warn(warning)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index:
+        """Return an index without entries whose codes are made with this recipe, in a new folder if a path is given."""
+        if path is not None and exists(path):
+            raise StorageError(path, "index", "exists already; choose another name, or remove it first")
+        return index_of(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
 
     def _entries(self) -> EntrySet:
         return LocalEntries(self.recipe, self.store.snapshot)
@@ -394,7 +475,7 @@ class Index(BaseIndex):
         return _pickled(self.recipe, self.store)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Index.__init__(self, *_unpickled(state))
+        BaseIndex.__init__(self, LearnedIndex(*_unpickled(state)), ENGINE)
 
     def __enter__(self) -> Self:
         return self
@@ -403,13 +484,19 @@ class Index(BaseIndex):
         self.close()
 
     def __repr__(self) -> str:
-        name = f"{self.family.capitalize()}Index"
         if not self.is_fitted:
-            return f"{name}(n_features={self.n_features}, not fitted yet)"
+            return f"Index(family={self.family!r}, n_features={self.n_features}, not fitted yet)"
         try:
-            return f"{name}({len(self)} entries, {self.recipe.summary})"
+            return f"Index({len(self)} entries, family={self.family!r}, {self.recipe.summary})"
         except StorageError:
-            return f"{name}({str(self.path)!r}, closed)"
+            return f"Index(family={self.family!r}, {str(self.path)!r}, closed)"
+
+
+def index_of(recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> Index:
+    """Return the index of the entries of a store."""
+    made = Index.__new__(Index)
+    BaseIndex.__init__(made, LearnedIndex(recipe, store), engine)
+    return made
 
 
 def open_index(
@@ -448,14 +535,7 @@ def open_index(
         keep_versions=keep_versions,
     )
     assert store.recipe is not None
-    return Index(store.recipe, store)
-
-
-def index_for(recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index:
-    """Return an index without entries whose codes are made with this recipe, in a new folder if a path is given."""
-    if path is not None and exists(path):
-        raise StorageError(path, "index", "exists already; choose another name, or remove it first")
-    return Index(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
+    return index_of(store.recipe, store)
 
 
 def _update_metadata(change: Change, ids: npt.ArrayLike, notes: Sequence[Note]) -> None:

@@ -25,7 +25,7 @@ def compress(
     n_bytes: int | None = None,
     bits_per_weight: float | None = None,
     n_pool: int | None = None,
-    projection: str | Projection | None = None,
+    basis: str | Projection | None = None,
     shortlist: int | None = None,
     shortlist_storage: str = "original",
     random_state: RandomState = None,
@@ -45,7 +45,7 @@ def compress(
         Bits of codes and scales per weight, in place of n_bits or n_bytes.
     shortlist_storage : str
         "original" (default) is the dtype of the layer; others as in :class:`CompressedLinear`.
-    family, n_bytes, n_pool, projection, shortlist, random_state
+    family, n_bytes, n_pool, basis, shortlist, random_state
         As in :class:`CompressedLinear`.
 
     Examples
@@ -58,7 +58,7 @@ def compress(
         _raise_no_layer(linear)
     weight, bias = linear.weight, linear.bias
     sizes: dict[str, Any] = {"n_bits": n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
-    options = RecipeOptions(family, **sizes, n_pool=n_pool, projection=projection, random_state=random_state)
+    options = RecipeOptions(family, **sizes, n_pool=n_pool, basis=basis, random_state=random_state)
     needed = options.needs_weights(linear.in_features)
     learned = weight.to("cpu", torch.float32).numpy() if needed else empty_weights(linear.in_features)
     recipe, _ = options.recipe(learned, shortlist=shortlist)

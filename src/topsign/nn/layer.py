@@ -119,7 +119,7 @@ class CompressedLinear(HeadLayer):
     in_features, out_features : int
         Number of features of an input, and of classes.
     family : "adaptive", "grouped", "trellis", "sign", another registered family, or a Recipe
-        A recipe replaces n_bits, n_bytes, n_pool, projection and random_state. Families that learn from weights need
+        A recipe replaces n_bits, n_bytes, n_pool, basis and random_state. Families that learn from weights need
         one.
     n_bits : int, optional
         Projections that an adaptive code keeps.
@@ -127,7 +127,7 @@ class CompressedLinear(HeadLayer):
         Bytes of a code without the two of its scale.
     n_pool : int, optional
         Projections computed for adaptive codes; in_features by default.
-    projection : kind or Projection, optional
+    basis : kind or Projection, optional
         As in :class:`topsign.CompressedLinearClassifier`.
     bias : bool
     shortlist : int, optional
@@ -158,7 +158,7 @@ class CompressedLinear(HeadLayer):
         n_bits: int | None = None,
         n_bytes: int | None = None,
         n_pool: int | None = None,
-        projection: str | Projection | None = None,
+        basis: str | Projection | None = None,
         bias: bool = True,
         shortlist: int | None = None,
         shortlist_storage: str = "float32",
@@ -167,7 +167,7 @@ class CompressedLinear(HeadLayer):
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        shape = {"n_bits": n_bits, "n_bytes": n_bytes, "n_pool": n_pool, "projection": projection}
+        shape = {"n_bits": n_bits, "n_bytes": n_bytes, "n_pool": n_pool, "basis": basis}
         recipe = _make_recipe(family, self.in_features, **shape, random_state=random_state)
         self._set_recipe(recipe)
         zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32))

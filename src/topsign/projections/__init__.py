@@ -64,11 +64,11 @@ def make_projection(
 
 
 def resolve_projection(
-    projection: str | Projection, *, n_features: int, n_pool: int, random_state: RandomState
+    projection: str | Projection, *, n_features: int, n_pool: int, random_state: RandomState, name: str = "projection"
 ) -> Projection:
     """Return a projection of these sizes from its kind, or check an existing projection."""
     if not isinstance(projection, Projection):
-        check_choice(projection, "projection", tuple(KINDS))
+        check_choice(projection, name, tuple(KINDS))
         return make_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
     if projection.shape != (n_pool, n_features):
         raise ValueError(
