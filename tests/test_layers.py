@@ -52,6 +52,7 @@ INNER_LAYERS = {
     "significance": [
         {"p_values", "likelihood_ratios"},
         {"null_distributions", "calibration"},
+        {"score_calibration"},
         {"__init__"},
     ],
     "families": [

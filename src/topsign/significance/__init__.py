@@ -16,12 +16,14 @@ from .p_values import (
     probabilities,
     probability_text,
 )
+from .score_calibration import ScoreCalibration
 
 __all__ = [
     "Calibration",
     "EmpiricalNull",
     "LikelihoodRatio",
     "LikelihoodRatioModel",
+    "ScoreCalibration",
     "SearchNull",
     "correct_pvalues",
     "entry_level",

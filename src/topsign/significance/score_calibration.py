@@ -1,0 +1,789 @@
+"""Calibration of the scores of any search engine, from queries that have no match.
+
+A query without a match gives a false alarm if its best score reaches the threshold. The threshold is an order statistic
+of the best scores of other such queries (split conformal prediction), so its false-alarm rate holds for any engine, any
+distribution of scores and any dependence between entries. The best score rises with the number of entries; its
+quantiles are close to linear in the logarithm of that number, and lists of the best scores show the slope.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # submodules are imported at their first use
+
+from .._arrays import Float64
+from .._checks import check_choice, check_count, check_false_alarm
+from .._files import MALFORMED, parse_json, write_file
+from .._lazy import lazy
+from .._random import RandomState
+from .._warning import warn
+from ..errors import CalibrationWarning, StorageError
+from ..theory.tails import log_student_tail
+from .calibration import _fit_tail, _survival
+from .likelihood_ratios import CLOSER
+from .p_values import log10_tail, probabilities
+
+FORMAT = 1
+TAILS = ("none", "pareto", "normal")
+
+EXCESS, CONFIDENCE = 1.5, 0.9
+"""Given one calibration, the false-alarm rate is at most EXCESS times nominal with probability CONFIDENCE."""
+
+SUPPORT = 10
+"""The Pareto tail supports rates down to 1 / SUPPORT of the smallest rate that the sample reaches."""
+
+MAX_QUERIES = 100_000
+"""Maximum number of queries of a calibration."""
+
+TAIL_SHARE, MIN_TAIL = 0.1, 20
+MIN_SHAPE, MAX_SHAPE, TAIL_CONFIDENCE = -0.1, 0.5, 0.95
+"""Limits of the shape of a fitted tail, and confidence of its quantiles.
+
+With these values false-alarm rates hold down to the floor for Gumbel, Student, normal and bounded tails
+(tests/test_calibration.py)."""
+
+N_KNOTS, N_DRAWS = 256, 2000
+
+LEAST_SHARE, BEYOND_LIST, MIN_LIST, N_SHARES = 0.1, 0.05, 5, 5
+"""Growth is learned from shares of the entries down to LEAST_SHARE, or to the share whose best entry lies beyond the
+list with probability BEYOND_LIST; lists need MIN_LIST scores, so that this share is below one half."""
+
+CURVED_RANKS, N_BLOCKS, CURVED = slice(0.8, 0.98), 20, 2.0
+"""Best scores whose curvature is averaged, jackknife blocks of its standard error, and standard errors at which it
+counts as positive."""
+
+FAR = 50
+"""Growth beyond which a threshold is an extrapolation that nothing has tested."""
+
+DUPLICATES = 0.9
+"""Near-duplicates have at least this position between the typical last score of a list (0) and the own score (1)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreCalibration:
+    """Null distribution of the best score of a search, for the scores of any engine.
+
+    Make one with :meth:`fit` or :meth:`fit_corpus`; stored ones are read with :meth:`load`.
+
+    Notes
+    -----
+    The false-alarm rate is the probability that a query without a match has any hit at or beyond the threshold. It is
+    at most nominal if future queries without a match are exchangeable with those of the calibration: asked by the same
+    people, about the same entries. Over calibrations the rate has a beta distribution; the order statistic is chosen so
+    that it exceeds 1.5 times nominal in at most one calibration of ten. This takes 153 queries at a rate of 0.01.
+
+    For other numbers of entries, thresholds follow a line in their logarithm. Its slope comes from the lists: the
+    score of rank r is the best of a random share f of the entries with probability ``f * (1 - f) ** (r - 1)``. Entries
+    must be added like those that are there. If thresholds bend upwards over these shares (heavy tails), or if only best
+    scores are known, nothing is extrapolated: the false-alarm rate is then divided among as many corpora of the
+    calibrated size as the entries would fill, which is valid but soon exhausts the sample.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> lists = -np.sort(-rng.standard_normal((2000, 1000)))[:, :20]  # best 20 of 1,000 entries
+    >>> calibration = ScoreCalibration.fit(lists, n_entries=1000)
+    >>> round(calibration.threshold(0.01), 1), round(calibration.threshold(0.01, n_entries=10_000), 1)
+    (4.3, 4.9)
+    >>> calibration.matches([[5.0, 3.0], [2.9, 2.8]], 0.01).tolist()
+    [[True, False], [False, False]]
+    """
+
+    best: Float64  # best score of each query, ascending; larger is closer, less what the covariate explains
+    slopes: Float64 | None  # what each gains if the logarithm of the number of entries rises by one, ascending ranks
+    n_entries: int
+    closer: str = "larger"
+    tail: str = "none"
+    least_share: float = 1.0  # smallest share of the entries that the lists cover
+    curvature: tuple[float, float] = (0.0, 0.0)  # of the upper quantiles over shares, relative, with standard error
+    covariate: tuple[float, float] = (0.0, 0.0)  # mean of the covariate of queries, and slope of the best score over it
+    own: bool = False  # whether the queries were entries, searched without themselves
+    groups: Mapping[str, ScoreCalibration] = field(default_factory=dict)
+
+    @classmethod
+    def fit(
+        cls,
+        scores: npt.ArrayLike,
+        *,
+        n_entries: int,
+        closer: str = "larger",
+        tail: str = "none",
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Learn from the scores of queries that have no match.
+
+        Parameters
+        ----------
+        scores : array of shape (n_queries, k) or (n_queries,)
+            The k best scores of each query, or only the best one. Lists of 10 to 100 also give the growth of thresholds
+            with the number of entries. Missing hits at the end of a list are nan or infinitely bad. Equal lists come
+            from one query that was repeated, and count once, unless their scores are integers.
+        n_entries : int
+            Number of entries that were searched.
+        closer : "larger" or "smaller"
+            Whether larger scores (similarities) or smaller scores (distances) mean a closer match.
+        tail : "none", "pareto" or "normal"
+            How rates are treated that the sample does not reach: ``none`` refuses them; ``pareto`` takes an upper
+            confidence limit of a generalised Pareto tail down to a tenth of the smallest rate; ``normal`` takes the
+            whole distribution as normal, with the predictive (Student) law of a new score.
+        groups : array of shape (n_queries,), optional
+            Kind of each query. Each group is calibrated by itself (Mondrian), so rates hold in each of them.
+        covariates : array of shape (n_queries,), optional
+            A number that predicts the best score of a query, for example its mean similarity to a fixed sample of
+            entries. Scores are compared after subtraction of its linear effect.
+        """
+        sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
+        lists = _as_lists(scores, sign)
+        labels = None if groups is None else _by_query(groups, len(lists), "groups").astype(str)
+        known = None if covariates is None else _finite(_by_query(covariates, len(lists), "covariates"), "covariates")
+        kept = _distinct(lists)
+        if len(kept) < len(lists):
+            warn(
+                f"{len(lists) - len(kept):,} of {len(lists):,} queries have the same scores as another one and are "
+                "counted once: repeated queries are no further evidence",
+                CalibrationWarning,
+            )
+        lists, known = lists[kept], None if known is None else known[kept]
+        options: Any = {
+            "n_entries": check_count(n_entries, "n_entries"),
+            "closer": closer,
+            "tail": check_choice(tail, "tail", TAILS),
+        }
+        whole = cls._of_lists(lists, known, **options)
+        if labels is None:
+            return whole
+        labels = labels[kept]
+        parts = {
+            str(label): cls._of_lists(
+                lists[labels == label], None if known is None else known[labels == label], **options
+            )
+            for label in np.unique(labels)
+        }
+        return replace(whole, groups=parts)
+
+    @classmethod
+    def _of_lists(cls, lists: Float64, known: Float64 | None, **options: Any) -> Self:
+        """Learn from lists that descend, of queries of one group."""
+        covariate = (0.0, 0.0)
+        if known is not None and len(known) > 2 and np.ptp(known) > 0:
+            slope = float(np.cov(known, lists[:, 0])[0, 1] / np.var(known, ddof=1))
+            covariate = float(known.mean()), slope
+            lists = lists - slope * (known - covariate[0])[:, np.newaxis]
+        best = np.sort(lists[:, 0])
+        k = lists.shape[1]
+        if k < MIN_LIST:
+            return cls(best, None, covariate=covariate, **options)
+        ranking = _Ranking.of(lists)
+        least = max(LEAST_SHARE, 1 - BEYOND_LIST ** (1 / k))
+        shares = np.geomspace(least, 1, N_SHARES)
+        falls = np.stack([ranking.quantiles(share) - best for share in shares[:-1]])
+        logs = np.log(shares[:-1, np.newaxis])
+        slopes = np.maximum((falls * logs).sum(axis=0) / (logs**2).sum(), 0.0)
+        return cls(best, slopes, least_share=least, curvature=ranking.curvature(least), covariate=covariate, **options)
+
+    @classmethod
+    def fit_corpus(
+        cls,
+        search: Callable[[Any, int], tuple[npt.ArrayLike, npt.ArrayLike]],
+        vectors: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        n_queries: int = 2000,
+        k: int = 100,
+        closer: str = "larger",
+        tail: str = "none",
+        duplicates: float = DUPLICATES,
+        random_state: RandomState = 0,
+    ) -> Self:
+        """Learn from the entries themselves: a sample is searched for, each without itself and its near-duplicates.
+
+        Parameters
+        ----------
+        search : callable
+            ``search(queries, k)`` returns scores and ids of the k best entries, both of shape (n_queries, k).
+        vectors : array of shape (n_entries, n_features)
+            What the entries are made of, in the form that ``search`` takes.
+        ids : array of shape (n_entries,), optional
+            Ids of the entries that ``search`` returns; by default row numbers of ``vectors``.
+        n_queries, k : int
+            Number of sampled entries, and length of their lists.
+        duplicates : float in (0, 1]
+            A hit is a near-duplicate if its score lies at least this far on the way from the median of the last scores
+            of the lists to the score of the entry with itself. It is dropped, as the entry itself is.
+        closer, tail
+            As in :meth:`fit`.
+
+        Notes
+        -----
+        The limits: entries resemble each other more than queries without a match do, so thresholds are rather too high
+        than too low, and true matches may be missed. Queries of another kind (questions, if entries are passages) are
+        not exchangeable with entries, so the rate then is not guaranteed. Matches below the rule for near-duplicates
+        count as unrelated. An entry must be its own best hit, which inner products do not ensure. Prefer :meth:`fit`
+        with real queries that have no match.
+        """
+        sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
+        rows: Any = vectors if hasattr(vectors, "__getitem__") and hasattr(vectors, "__len__") else np.asarray(vectors)
+        named = np.arange(len(rows)) if ids is None else _by_query(ids, len(rows), "ids")
+        n_wanted = min(check_count(n_queries, "n_queries"), len(rows))
+        chosen = np.sort(np.random.default_rng(random_state).permutation(len(rows))[:n_wanted])
+        queries = rows[chosen] if isinstance(rows, np.ndarray) else [rows[row] for row in chosen.tolist()]
+        found, hits = (np.asarray(part) for part in search(queries, min(check_count(k, "k") + 1, len(rows))))
+        if found.shape != hits.shape or found.ndim != 2 or len(found) != len(chosen):
+            raise ValueError(
+                "search(queries, k) must return scores and ids of one shape, (n_queries, k); got shapes "
+                f"{found.shape} and {hits.shape} for {len(chosen):,} queries"
+            )
+        values = sign * found.astype(np.float64)
+        is_own = hits == named[chosen, np.newaxis]
+        own = np.max(np.where(is_own, values, -np.inf), axis=1, initial=-np.inf)
+        top = np.max(np.where(np.isfinite(values), values, -np.inf), axis=1)
+        leads = np.isfinite(own) & (own >= top - 1e-5 * np.abs(top))  # equal but for rounding
+        if np.mean(leads) < 0.95:
+            raise ValueError(
+                f"only {np.mean(leads):.0%} of the entries are their own best hit, so near-duplicates cannot be "
+                "recognised by their scores; give ids= if search returns other ids than row numbers, or use fit() "
+                "with queries that have no match"
+            )
+        values, is_own, own = values[leads], is_own[leads], own[leads]
+        last = float(np.median(np.nanmin(np.where(np.isfinite(values), values, np.nan), axis=1)))
+        copies = values >= (last + duplicates * (own - last))[:, np.newaxis]
+        values[is_own | copies | ~np.isfinite(values)] = -np.inf
+        values = -np.sort(-values, axis=1)
+        values = values[np.isfinite(values[:, 0]), : max(1, min(k, values.shape[1] - 1))]
+        if not len(values):
+            raise ValueError("every hit is a near-duplicate of its query by the rule duplicates=; raise it or k")
+        learned = cls.fit(sign * values, n_entries=max(1, len(rows) - 1), closer=closer, tail=tail)
+        return replace(learned, own=True)
+
+    # What the sample supports
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries of the calibration."""
+        return len(self.best)
+
+    @property
+    def level(self) -> float:
+        """Smallest false-alarm rate that needs no model of the tail."""
+        if self.n_queries < 2:
+            return 1.0
+        return max(1 / (self.n_queries + 1), -math.expm1(math.log(1 - CONFIDENCE) / self.n_queries) / EXCESS)
+
+    @property
+    def floor(self) -> float:
+        """Smallest false-alarm rate that is supported."""
+        return {"none": self.level, "pareto": 1 / (SUPPORT * (self.n_queries + 1)), "normal": 0.0}[self.tail]
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether thresholds can be extrapolated to more entries: lists are known and do not bend upwards."""
+        bend, error = self.curvature
+        return self.slopes is not None and bend - CURVED * error <= 0
+
+    def order_statistic(self, false_alarm: float) -> int:
+        """Return the rank r of the threshold for this false-alarm rate among the best scores, the largest being 1.
+
+        Exact: over calibrations, the rate of queries that exceed the r-th largest best score has the distribution
+        Beta(r, m + 1 - r). Its mean is at most ``false_alarm``, and it exceeds 1.5 times ``false_alarm`` in at most one
+        calibration in ten. The result is 0 if no rank satisfies both.
+        """
+        m = self.n_queries
+        ranks = np.arange(1, math.floor(false_alarm * (m + 1) * (1 + 1e-12)) + 1)
+        exceeds = 1 - scipy.special.betainc(ranks, m + 1 - ranks, min(1.0, EXCESS * false_alarm))
+        return int(np.searchsorted(exceeds, 1 - CONFIDENCE, side="right"))  # exceeds ascends
+
+    # Answers
+
+    def threshold(
+        self,
+        false_alarm: float,
+        n_entries: int | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Return the score at which a hit is a match, so that queries without a match have one with this probability.
+
+        Raises ValueError if the sample does not support the rate.
+
+        Parameters
+        ----------
+        false_alarm : float in (0, 1)
+            Probability that a query without a match has any match.
+        n_entries : int, optional
+            Number of entries that are searched now, by default that of the calibration.
+        groups, covariates : array of shape (n_queries,)
+            Those of the queries, if the calibration has them; the result is then one threshold per query.
+        """
+        rate = check_false_alarm(false_alarm)
+        given = [np.asarray(one) for one in (groups, covariates) if one is not None]
+        zeros = np.zeros(given[0].shape if given else ())
+        # A score of zero differs from its threshold by minus that threshold, less what the covariate explains.
+        levels = self._compute(lambda one, scores: one._beaten(rate, n_entries) - scores, zeros, groups, covariates)
+        levels = levels if self.closer == "larger" else -levels
+        return levels if given else float(levels)
+
+    def matches(
+        self,
+        scores: npt.ArrayLike,
+        false_alarm: float,
+        n_entries: int | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Return a mask of the hits that are matches: ``scores`` of shape (n_queries, k) or (n_queries,).
+
+        Parameters are those of :meth:`threshold`.
+        """
+        values = np.asarray(scores, np.float64)
+        limits = np.asarray(self.threshold(false_alarm, n_entries, groups=groups, covariates=covariates))
+        limits = limits[..., np.newaxis] if limits.ndim and values.ndim > limits.ndim else limits
+        return np.asarray(values >= limits if self.closer == "larger" else values <= limits)
+
+    def p_value(
+        self,
+        score: npt.ArrayLike,
+        n_entries: int | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> Float64:
+        """Return the probability that the best score of a query without a match is at least as close; never 0.
+
+        Within the sample it is ``(r + 1) / (m + 1)`` if r of m best scores are; beyond it depends on ``tail``.
+        """
+        return probabilities(self.log10_p_value(score, n_entries, groups=groups, covariates=covariates))
+
+    def log10_p_value(
+        self,
+        score: npt.ArrayLike,
+        n_entries: int | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> Float64:
+        """Return the decimal logarithm of :meth:`p_value`, which may be too small for a float."""
+        values = np.asarray(score, np.float64)
+        oriented = values if self.closer == "larger" else -values
+        return self._compute(lambda one, some: one._log10_reached(some, n_entries), oriented, groups, covariates)
+
+    def e_value(
+        self,
+        score: npt.ArrayLike,
+        n_entries: int | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
+    ) -> Float64:
+        """Return the expected number of entries without relation to the query that score at least as close.
+
+        It is ``-log(1 - p)`` for the p-value p of the search, as if entries were independent.
+        """
+        p = self.p_value(score, n_entries, groups=groups, covariates=covariates)
+        return np.asarray(-np.log1p(-np.minimum(p, 1 - 1e-9)))
+
+    def grown(self, n_entries: int) -> ScoreCalibration:
+        """Return the calibration for another number of entries, on the line in its logarithm.
+
+        Raises ValueError if the line is not known, or not straight enough to be followed upwards.
+        """
+        growth = check_count(n_entries, "n_entries") / self.n_entries
+        if growth == 1:
+            return self
+        if self.slopes is None or (growth > 1 and not self.is_straight):
+            raise ValueError(f"cannot extrapolate to {n_entries:,} entries: {self._obstacle}")
+        moved = self.best + self.slopes * math.log(max(growth, self.least_share))
+        parts = {label: part.grown(n_entries) for label, part in self.groups.items()}
+        return replace(self, best=np.maximum.accumulate(moved), n_entries=n_entries, groups=parts)
+
+    # Storage
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the calibration to a JSON file."""
+        text = json.dumps(self.to_json(), allow_nan=False) + "\n"
+        write_file(path, lambda file: file.write(text.encode()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a calibration from a file written by :meth:`save`; StorageError if the file is not one."""
+        with open(path, "rb") as file:
+            text = file.read()
+        try:
+            record = parse_json(text)
+        except MALFORMED as error:
+            raise StorageError(path, "calibration", f"cannot be read: {error}; fit and save it again") from None
+        return cls.from_json(record, path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the calibration as plain values; :meth:`from_json` restores it."""
+        return {
+            "format": FORMAT,
+            "best": self.best.tolist(),
+            "slopes": None if self.slopes is None else self.slopes.tolist(),
+            "n_entries": self.n_entries,
+            "closer": self.closer,
+            "tail": self.tail,
+            "least_share": self.least_share,
+            "curvature": list(self.curvature),
+            "covariate": list(self.covariate),
+            "own": self.own,
+            "groups": {label: part.to_json() for label, part in self.groups.items()},
+        }
+
+    @classmethod
+    def from_json(cls, record: Any, path: str | os.PathLike[str]) -> Self:
+        """Restore a calibration from a record read from ``path``; StorageError if values are missing or invalid."""
+        try:
+            return cls._parsed(record, nested=False)
+        except MALFORMED as error:
+            what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            raise StorageError(path, "calibration", f"cannot be read: {what}; calibrate again") from None
+
+    @classmethod
+    def _parsed(cls, record: Any, *, nested: bool) -> Self:
+        if not isinstance(record, Mapping) or record["format"] != FORMAT:
+            raise ValueError(f"it is not a calibration in format {FORMAT}, which this library reads")
+        best = np.array(record["best"], np.float64)
+        slopes = None if record["slopes"] is None else np.array(record["slopes"], np.float64)
+        if best.ndim != 1 or not 1 <= len(best) <= MAX_QUERIES or not np.isfinite(best).all():
+            raise ValueError("best must be a list of finite scores")
+        if (np.diff(best) < 0).any():
+            raise ValueError("best must ascend")
+        if slopes is not None and (slopes.shape != best.shape or not (np.isfinite(slopes) & (slopes >= 0)).all()):
+            raise ValueError("slopes must be as many numbers of at least 0 as there are best scores")
+        pairs = [(float(first), float(second)) for first, second in (record["curvature"], record["covariate"])]
+        least, own, groups = float(record["least_share"]), record["own"], record["groups"]
+        if not (np.isfinite(pairs).all() and 0 < least <= 1 and isinstance(own, bool) and isinstance(groups, Mapping)):
+            raise ValueError("its values are out of range")
+        if nested and groups:
+            raise ValueError("groups of groups")
+        return cls(
+            best,
+            slopes,
+            check_count(record["n_entries"], "n_entries", maximum=2**62),
+            check_choice(record["closer"], "closer", CLOSER),
+            check_choice(record["tail"], "tail", TAILS),
+            *(least, pairs[0], pairs[1], own),
+            {str(label): cls._parsed(part, nested=True) for label, part in groups.items()},
+        )
+
+    # Report
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        false_alarm: float = 0.01,
+        related: npt.ArrayLike | None = None,
+        n_entries: int | None = None,
+    ) -> str:
+        """Return a description of the calibration, and draw it to ``path`` if that is given (extra ``plot``).
+
+        Parameters
+        ----------
+        path : path of an image, optional
+            Left: best scores of queries without a match, and of related ones, with the threshold. Right: the threshold
+            by the number of entries.
+        false_alarm, n_entries
+            As in :meth:`threshold`.
+        related : array of shape (n_queries,) or (n_queries, k), optional
+            Scores of queries that do have a match, best first; shows how many of them would be missed.
+        """
+        now = self.n_entries if n_entries is None else check_count(n_entries, "n_entries")
+        sign = 1.0 if self.closer == "larger" else -1.0
+        kind = "entries, each without itself and its near-duplicates" if self.own else "queries without a match"
+        lines = [f"{self.n_queries:,} {kind}, {self.n_entries:,} entries, {self.closer} scores are closer"]
+        lines.append(f"smallest false-alarm rate: {self.floor:.2g} ({self.level:.2g} without a model of the tail)")
+        if self.groups:
+            lines.append(f"groups: {', '.join(f'{label} ({part.n_queries:,})' for label, part in self.groups.items())}")
+        else:
+            limit = self.threshold(false_alarm, now)
+            lines.append(f"threshold at a false-alarm rate of {false_alarm:g} among {now:,} entries: {limit:.6g}")
+        lines.append("more entries: " + ("thresholds follow a line" if self.is_straight else self._obstacle))
+        matched = None if related is None else _as_lists(related, sign)[:, 0]
+        if matched is not None and not self.groups:
+            missed = int(np.count_nonzero(matched < sign * limit))
+            lines.append(f"of {len(matched):,} related queries, {missed:,} are missed ({missed / len(matched):.1%})")
+        if path is not None:
+            self._draw(path, false_alarm, None if matched is None else sign * matched, now)
+        return "\n".join(lines)
+
+    def _draw(self, path: str | os.PathLike[str], false_alarm: float, related: Float64 | None, n_entries: int) -> None:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        sign = 1.0 if self.closer == "larger" else -1.0
+        samples = [("without a match", sign * self.best, "#0072B2")]
+        samples += [] if related is None else [("related", related, "#D55E00")]
+        edges = np.histogram_bin_edges(np.concatenate([values for _, values, _ in samples]), bins=60)
+        for label, values, color in samples:
+            weights = np.full(len(values), 1 / len(values))
+            left.hist(values, edges, weights=weights, histtype="stepfilled", alpha=0.45, color=color, label=label)
+        parts = {"": self} if not self.groups else self.groups
+        sizes = np.geomspace(max(1.0, self.least_share * self.n_entries), 10 * max(n_entries, self.n_entries), 40)
+        for label, part in parts.items():
+            known = [(n, level) for n in sizes.round().astype(int) if (level := _or_none(part, false_alarm, int(n)))]
+            if known:
+                right.plot(*zip(*known, strict=True), label=label or None)
+            if (limit := _or_none(part, false_alarm, n_entries)) is not None:
+                left.axvline(limit, color="black", linestyle="--", label=f"threshold {label}".strip())
+        right.axvline(self.n_entries, color="grey", linestyle=":", label="calibrated")
+        left.set(xlabel="best score of a query", ylabel="share of queries")
+        right.set(xlabel="entries", ylabel=f"threshold at {false_alarm:g}", xscale="log")
+        left.legend()
+        right.legend()
+        figure.savefig(os.fspath(path), dpi=150)
+
+    # One group, scores that are oriented and free of the covariate
+
+    @property
+    def _obstacle(self) -> str:
+        """Why thresholds are not extrapolated to more entries."""
+        if self.slopes is None:
+            return f"only best scores are known, fit with lists of at least {MIN_LIST} scores of each query"
+        bend, error = self.curvature
+        return (
+            f"thresholds bend upwards with the logarithm of the number of entries (curvature {bend:.2f} with a "
+            f"standard error of {error:.2f}), search for the queries again and fit"
+        )
+
+    def _compute(
+        self,
+        function: Callable[[ScoreCalibration, Float64], Any],
+        values: Float64,
+        groups: npt.ArrayLike | None,
+        covariates: npt.ArrayLike | None,
+    ) -> Float64:
+        """Apply a function of a calibration and adjusted scores to the queries of each group."""
+        if bool(self.groups) != (groups is not None) or (covariates is not None) != (self.covariate != (0.0, 0.0)):
+            needed = [name for name, has in self._needs.items() if has]
+            raise ValueError(f"this calibration takes {' and '.join(needed) or 'neither groups nor covariates'}")
+        shape = values.shape[:1]
+        known = None if covariates is None else np.broadcast_to(np.asarray(covariates, np.float64), shape)
+        if groups is None:
+            return np.asarray(function(self, self._adjusted(values, known)), np.float64)
+        labels = np.broadcast_to(np.asarray(groups).astype(str), shape)
+        found = np.empty(values.shape)
+        for label in np.unique(labels).tolist():
+            if label not in self.groups:
+                raise ValueError(f"group {label!r} was not calibrated; known are {', '.join(self.groups)}")
+            rows, part = labels == label, self.groups[label]
+            found[rows] = function(part, part._adjusted(values[rows], None if known is None else known[rows]))
+        return found
+
+    @property
+    def _needs(self) -> dict[str, bool]:
+        return {"groups": bool(self.groups), "covariates": self.covariate != (0.0, 0.0)}
+
+    def _adjusted(self, values: Float64, known: Float64 | None) -> Float64:
+        """Return scores less what the covariate of their query explains."""
+        if known is None:
+            return values
+        explained = self.covariate[1] * (known - self.covariate[0])
+        return values - explained.reshape(explained.shape + (1,) * (values.ndim - explained.ndim))
+
+    def _at(self, n_entries: int | None) -> tuple[ScoreCalibration, float]:
+        """Return the calibration for a number of entries, and how many such corpora these entries would fill."""
+        growth = 1.0 if n_entries is None else check_count(n_entries, "n_entries") / self.n_entries
+        if growth == 1 or (growth < 1 and self.slopes is None):
+            return self, 1.0
+        if growth > 1 and not self.is_straight:
+            return self, growth
+        if growth > FAR:
+            warn(
+                f"thresholds for {n_entries:,} entries are extrapolated from {self.n_entries:,}, more than {FAR} times "
+                "fewer; search for the queries again and fit",
+                CalibrationWarning,
+            )
+        return self.grown(int(n_entries or 0)), 1.0
+
+    def _beaten(self, false_alarm: float, n_entries: int | None) -> float:
+        """Return the smallest oriented score that is a match."""
+        one, n_corpora = self._at(n_entries)
+        rate = false_alarm / n_corpora
+        if rate < self.floor * (1 - 1e-12):
+            needed = math.ceil(self.n_queries * self.floor / rate)
+            among = f" among {n_entries:,} entries ({self._obstacle})" if n_corpora > 1 else ""
+            raise ValueError(
+                f"false_alarm={false_alarm:g}{among} is below {self.floor * n_corpora:.2g}, the least that "
+                f"{self.n_queries:,} queries support; calibrate with about {needed:,}, or ask for more"
+            )
+        if self.tail == "normal":
+            return one._normal[0] + one._normal[1] * float(scipy.stats.t.isf(rate, self.n_queries - 1))
+        rank = self.order_statistic(rate)
+        return math.nextafter(float(one.best[-rank]) if rank else one._tail_quantile(rate), math.inf)
+
+    def _log10_reached(self, values: Float64, n_entries: int | None) -> Float64:
+        """Return decimal logarithms of the probability that a best score reaches oriented scores."""
+        one, n_corpora = self._at(n_entries)
+        m = self.n_queries
+        if self.tail == "normal":
+            center, spread = one._normal
+            deviates = np.asarray((values - center) / spread)
+            log10 = log10_tail(
+                deviates, lambda t: np.asarray(scipy.stats.t.sf(t, m - 1)), lambda t: log_student_tail(t, m - 1)
+            )
+        else:
+            reached = (m - np.searchsorted(one.best, values, side="left") + 1) / (m + 1)
+            if self.tail == "pareto":
+                reached = np.where(values > one.best[-1], np.interp(values, *one._beyond), reached)
+            log10 = np.log10(reached)
+        return np.minimum(log10 + math.log10(n_corpora), 0.0)
+
+    @lazy
+    def _normal(self) -> tuple[float, float]:
+        """Mean of the best scores, and deviation of a new one from it."""
+        return float(self.best.mean()), float(self.best.std(ddof=1) * np.sqrt(1 + 1 / self.n_queries))
+
+    @lazy
+    def _beyond(self) -> tuple[Float64, Float64]:
+        """Scores beyond the sample, and the fraction of queries that reach them in the tail model."""
+        start, share, scales, shapes = self._tail
+        last, reach = float(self.best[-1]), float(scales.mean())
+
+        def reached(excesses: Float64) -> Float64:
+            return np.asarray(share * _survival(excesses[:, np.newaxis], scales, shapes).mean(axis=1))
+
+        while reached(np.array([last - start + reach]))[0] > self.floor and reach < 1e6 * (1 + abs(last)):
+            reach *= 2
+        scores = last + np.linspace(0, reach, N_KNOTS)
+        return scores, np.clip(reached(scores - start), self.floor, 1 / (self.n_queries + 1))
+
+    def _tail_quantile(self, level: float) -> float:
+        """Upper confidence limit of a quantile of best scores in the tail model; at least the largest of the sample."""
+        start, share, scales, shapes = self._tail
+        growth = math.log(share / level)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            reach = np.where(np.abs(shapes) < 1e-6, growth, np.expm1(shapes * growth) / shapes)
+        return max(float(self.best[-1]), start + float(np.quantile(scales * reach, TAIL_CONFIDENCE)))
+
+    @lazy
+    def _tail(self) -> tuple[float, float, Float64, Float64]:
+        """Generalised Pareto model of the largest tenth: start, fraction, and draws of scale and shape.
+
+        Draws follow the asymptotic distribution of the maximum-likelihood estimates (Smith 1987), so small samples
+        give heavy tails.
+        """
+        m = self.n_queries
+        n_tail = min(m - 1, max(MIN_TAIL, round(TAIL_SHARE * m))) or 1
+        start = float(self.best[-n_tail - 1]) if m > n_tail else float(self.best[0])
+        scale, shape = _fit_tail(self.best[-n_tail:] - start)
+        heavier = 1 + shape
+        spread = math.sqrt(2 * heavier / n_tail)  # of the logarithm of the scale
+        slope = -(heavier / n_tail) / spread  # covariance -(1 + shape) / n
+        rest = math.sqrt(max(heavier**2 / n_tail - slope**2, 0.0))
+        first, second = np.random.default_rng(0).standard_normal((2, N_DRAWS))
+        shapes = np.clip(shape + slope * first + rest * second, MIN_SHAPE, 2 * MAX_SHAPE)
+        return start, n_tail / m, scale * np.exp(spread * first), shapes
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranking:
+    """Scores of all lists, ascending, with their ranks in the lists and the numbers of the queries."""
+
+    values: Float64
+    ranks: npt.NDArray[np.int64]
+    queries: npt.NDArray[np.int64]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, lists: Float64) -> _Ranking:
+        order = np.argsort(lists, axis=None, kind="stable")
+        k = lists.shape[1]
+        return cls(lists.ravel()[order], order % k, order // k, (len(lists), k))
+
+    def without(self, block: int) -> _Ranking:
+        """Return the lists but for those of one block of queries."""
+        kept = self.queries % N_BLOCKS != block
+        n_left = self.shape[0] - len(range(block, self.shape[0], N_BLOCKS))
+        return _Ranking(self.values[kept], self.ranks[kept], self.queries[kept], (n_left, self.shape[1]))
+
+    def quantiles(self, share: float) -> Float64:
+        """Return as many quantiles of the best score among a random share of the entries as there are queries.
+
+        If no entry of a list is in the share, its last score counts, which is an upper bound.
+        """
+        m, k = self.shape
+        chances = share * (1 - share) ** np.arange(k)
+        chances[-1] = (1 - share) ** (k - 1)
+        reached = np.cumsum(chances[self.ranks])
+        at = np.searchsorted(reached, np.arange(m) + 0.5)
+        return self.values[np.minimum(at, len(self.values) - 1)]
+
+    def curvature(self, least: float) -> tuple[float, float]:
+        """Return the second difference of upper quantiles over shares, relative to their rise, and its standard error.
+
+        It is 0 if quantiles are linear in the logarithm of the number of entries, and negative if they flatten.
+        """
+        if self.shape[0] < 2 * N_BLOCKS:
+            return 0.0, 1.0
+        whole = self._bend(least)
+        parts = np.array([self.without(block)._bend(least) for block in range(N_BLOCKS)])
+        return whole, float(np.sqrt((N_BLOCKS - 1) / N_BLOCKS * np.square(parts - parts.mean()).sum()))
+
+    def _bend(self, least: float) -> float:
+        some = slice(*(int(at * self.shape[0]) for at in (CURVED_RANKS.start, CURVED_RANKS.stop)))
+        low, middle, high = (float(self.quantiles(one)[some].mean()) for one in (least, math.sqrt(least), 1.0))
+        return (high - 2 * middle + low) / (high - low) if high > low else 0.0
+
+
+def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
+    """Return lists of scores that descend, larger being closer."""
+    values = sign * np.asarray(scores, np.float64)
+    if values.ndim == 1:
+        values = values[:, np.newaxis]
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"scores must have shape (n_queries,) or (n_queries, k), got {np.shape(scores)}")
+    if len(values) > MAX_QUERIES:
+        raise ValueError(
+            f"scores of {len(values):,} queries are given, at most {MAX_QUERIES:,} are used; draw that many"
+        )
+    lists = -np.sort(-np.where(np.isfinite(values) | (values > 0), values, -np.inf), axis=1)
+    if not np.isfinite(lists[:, 0]).all():
+        row = int(np.argmin(np.isfinite(lists[:, 0])))
+        raise ValueError(
+            f"scores[{row}] has no finite best score; give a query without hits the worst score that a hit can have"
+        )
+    return np.where(np.isfinite(lists), lists, lists[np.isfinite(lists)].min())
+
+
+def _distinct(lists: Float64) -> npt.NDArray[np.int64]:
+    """Return the first of each set of equal lists; single scores and lists of integers may be equal by chance."""
+    if lists.shape[1] == 1:
+        return np.arange(len(lists))
+    _, first = np.unique(lists, axis=0, return_index=True)
+    real = (lists != np.round(lists)).any(axis=1)
+    return np.flatnonzero(np.isin(np.arange(len(lists)), first) | ~real)
+
+
+def _by_query(values: npt.ArrayLike, n_queries: int, name: str) -> npt.NDArray[Any]:
+    found = np.asarray(values)
+    if found.shape != (n_queries,):
+        raise ValueError(f"{name} must have shape ({n_queries},), one for each row, got {found.shape}")
+    return found
+
+
+def _finite(values: npt.NDArray[Any], name: str) -> Float64:
+    found = values.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite")
+    return found
+
+
+def _or_none(calibration: ScoreCalibration, false_alarm: float, n_entries: int) -> float | None:
+    """Return the threshold for a number of entries; None if the sample does not support it."""
+    try:
+        return float(calibration.threshold(false_alarm, n_entries))
+    except ValueError:
+        return None
