@@ -69,7 +69,6 @@ INNER_LAYERS = {
         {"versions"},
         {"stored_columns", "memory"},
         {"folder_store"},
-        {"opening"},
         {"__init__"},
     ],
     "search": [
