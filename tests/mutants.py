@@ -54,7 +54,6 @@ TESTS = {
     "store/backends": ["test_store_holes", "test_durable", "test_hardening_files", "test_full_disk", "test_bucket"],
     "store/folder_store": ["test_store_holes", "test_entries", "test_hardening", "test_durable", "test_bucket"],
     "store/memory": ["test_entries", "test_index", "test_durable"],
-    "store/opening": ["test_segments", "test_entries", "test_first", "test_durable", "test_full_disk"],
     "store/segments": ["test_segments", "test_entries", "test_originals", "test_filters", "test_index", "test_durable"],
     "store/stored_columns": ["test_originals", "test_hostile_folders", "test_entries", "test_regions", "test_durable"],
     "store/versions": ["test_store_holes", "test_segments", "test_hostile_folders", "test_durable", "test_bucket"],
