@@ -41,12 +41,12 @@ LAYERS = [
 
 INNER_LAYERS = {
     "theory": [
-        {"capacity", "concentration", "order_statistics", "sizes", "water_filling"},
+        {"order_statistics"},
         {"distances", "rates"},
         {"tails", "trellis"},
         {"grouped"},
         {"detection"},
-        {"design"},
+        {"planning"},
         {"__init__"},
     ],
     "significance": [

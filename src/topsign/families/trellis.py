@@ -608,7 +608,7 @@ class Steps:
     @classmethod
     def of(cls, variances: Float64, n_steps: int) -> Steps:
         """Allocate four bits per step by reverse water-filling of the weighted variances of all coordinates."""
-        from ..theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
+        from ..theory.rates import water_filling  # SciPy, which the theory needs, takes long to import
 
         weights = (np.maximum(variances, 0) / variances.max()) ** EMPHASIS
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)
