@@ -173,14 +173,14 @@ class CameraCalibration:
         """Impostor scores of all photographs."""
         return np.concatenate([np.empty(0), *self.by_condition.values()])
 
-    def null(self, condition: str) -> ScoreNull:
+    def null(self, condition: str) -> ConditionNull:
         """Return the null distribution for photographs of a condition: their own if it is known, or that of all."""
         return self._nulls[condition if condition in self._nulls else ""]
 
     @cached_property
-    def _nulls(self) -> dict[str, ScoreNull]:
+    def _nulls(self) -> dict[str, ConditionNull]:
         own = {name: one for name, one in self.by_condition.items() if len(one) >= MIN_IMPOSTORS and np.std(one) > 0}
-        return {"": ScoreNull(self.impostors, "")} | {name: ScoreNull(one, name) for name, one in own.items()}
+        return {"": ConditionNull(self.impostors, "")} | {name: ConditionNull(one, name) for name, one in own.items()}
 
     def statement(self, condition: str = "") -> str:
         """Return a description of the null distribution for photographs of a condition; of all by default."""
@@ -229,7 +229,7 @@ class CameraCalibration:
             raise StorageError(path, "camera calibration", f"cannot be read: {error}; calibrate again") from None
 
 
-class ScoreNull:
+class ConditionNull:
     """Null distribution of the score of one comparison: a normal law if it fits, otherwise ranks."""
 
     def __init__(self, impostors: Float64, condition: str) -> None:

@@ -60,10 +60,13 @@ STYLE = (
     ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}figure.matrix svg{max-width:none}"
     "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
     "h2{font-size:1.1rem;margin-top:1.2rem}h3{font-size:1rem;margin:.8rem 0 .2rem;break-after:avoid}"
-    "body{font-size:10pt;line-height:1.4}p,figcaption,li{max-width:none}figure svg{max-width:27rem}"
+    "body{font-size:10pt;line-height:1.4}h2~p{break-after:auto}h2+p{break-after:avoid}"
+    "p,figcaption,li{max-width:none}figure svg{max-width:27rem}"
     "summary{list-style:none;break-after:avoid}.files{font-size:.55rem}.files code{font-size:.5rem}.files "
     "td{padding:.2rem .3rem}th,td{padding:.22rem .4rem}.photograph img{max-width:8rem;max-height:8rem}}</style>"
 )
+
+SIGNATURES = '<div class="signatures"><div>Examiner: signature, date</div><div>Reviewer: signature, date</div></div>'
 
 COLUMNS = (
     *("photograph", "result", "camera", "score", "p_value", "log10_p_value", "e_value", "log10_likelihood_ratio"),
@@ -285,8 +288,7 @@ def _case_body(
     yield f"<p class='muted'>{_explained(judged[0])}</p>"
     for condition in dict.fromkeys(one.condition for one in judged):
         yield from _calibration(next(one for one in judged if one.condition == condition), None)
-    yield from _end(judged[0].calibration, record)
-    yield '<div class="signatures"><div>Examiner: signature, date</div><div>Reviewer: signature, date</div></div>'
+    yield from _end(judged[0].calibration, record, SIGNATURES)
 
 
 def _mark(found: Identification) -> str:
@@ -385,10 +387,10 @@ def _calibration(found: Identification, best: float | None) -> Iterator[str]:
     yield "</figure>"
 
 
-def _end(calibration: CameraCalibration, record: dict[str, Any]) -> Iterator[str]:
+def _end(calibration: CameraCalibration, record: dict[str, Any], signatures: str = "") -> Iterator[str]:
     yield '<h2 id="limits">Limits</h2><ul>'
     yield from (f"<li>{escape(one)}</li>" for one in LIMITS)
-    yield '</ul><h2 id="reproduce">Reproduction</h2>'
+    yield f'</ul>{signatures}<h2 id="reproduce">Reproduction</h2>'
     yield f"<pre>{escape(record['command'])}</pre>"
     rows = [
         *record["parameters"].items(),
