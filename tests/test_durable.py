@@ -18,7 +18,7 @@ from folders import column_places, files_of, flip, newest, read_manifest, rewrit
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign import _system
+from topsign import _files
 from topsign.encoding import encode
 from topsign.projections import Hadamard
 from topsign.store import backends, segments, stored_columns, versions
@@ -824,7 +824,7 @@ def test_a_file_system_without_hard_links(path, signals, monkeypatch):
     assert len(ts.open_index(path)) == 200
     assert files_in(path.parent) == ["cameras.topsign"]
     before = read_manifest(path)
-    monkeypatch.setattr(_system, "_exclusive_rename", lambda: None)
+    monkeypatch.setattr(_files, "_exclusive_rename", lambda: None)
     with pytest.raises(ts.StorageError, match="nothing was changed: this file system can neither link nor rename"):
         index.add(signals[:1])
     assert read_manifest(path) == before
@@ -1092,8 +1092,8 @@ def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
                 assert len(part) <= 2**30
                 return file.write(part[:7777])
 
-        _system.write_all(Short(), content)
-        _system.write_all(Short(), b"")
+        _files.write_all(Short(), content)
+        _files.write_all(Short(), b"")
     assert (tmp_path / "a").read_bytes() == content.tobytes()
 
 

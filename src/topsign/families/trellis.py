@@ -17,8 +17,8 @@ from .._checks import check_choice, check_count, check_real
 from .._files import Record
 from .._lazy import lazy
 from .._random import RandomState, make_seed, normals
-from .._warning import warn
 from ..codes import Codes, as_projected
+from ..errors import warn
 from ..kernels import FACTOR_BYTES, CodeBlocks, Panels, Product, Ring, RoundedQueries, pack_log_factors, unpack_factors
 from ..projections import Hadamard, Principal, Projection
 from ..projections.blocks import Block, float_blocks

@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from .._arrays import Bytes
-from .._system import (
+from .._files import (
     POLL_SECONDS,
     give_name,
     lock_file,

@@ -22,8 +22,7 @@ import numpy as np
 
 from .._arrays import Booleans, Int64
 from .._checks import check_count, check_real, listed
-from .._files import Record, parse_json
-from .._system import why
+from .._files import Record, parse_json, why
 from ..errors import ConflictError, StorageError
 from ..families import Recipe
 from . import segments

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._checks import MAX_ID
-from .._files import Record, parse_json
+from .._files import Record, parse_json, why
 from .._lazy import lazy
-from .._system import why
 from ..errors import ConflictError, StorageError
 from .backends import FOLDERS, Backend, UnsettledError
 from .segments import ORIGINAL_TYPES
