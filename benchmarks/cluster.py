@@ -164,7 +164,7 @@ def visits(index, n_workers, n_regions, queries, repeats, probes):
     rows = []
     for size in (1, len(queries)):
         for one in probes:
-            call = partial(index.search, queries[:size], 10, probes=one)
+            call = partial(index._search, queries[:size], 10, recall=None, probes=one)
             visited = float(call().visited.mean())
             row = {"workers": n_workers, "probes": one, "batch": size, "n_entries": len(index), "n_regions": n_regions}
             rows.append(row | {"visited": visited, "seconds": median_seconds(call, repeats)})

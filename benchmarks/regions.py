@@ -54,7 +54,7 @@ def filled(entries, family="trellis", n_regions="auto", **options):
     index.fit(entries[:20_000])
     for at in range(0, len(entries), CHUNK):
         index.add(entries[at : at + CHUNK])
-    return index, seconds(lambda: index.learn_regions(n_regions))
+    return index, seconds(lambda: index.learn_regions(n_regions=n_regions))
 
 
 def processor_seconds(calls, repeats):
@@ -100,7 +100,7 @@ def recall(options, entries, queries, large):
     half = len(queries) // 2
     rows += achieved(index, resampled(entries, len(queries), seed=2), "resampled, queries resampled, too")
     rows += achieved(index, queries[half:], "resampled, queries are real sentences")
-    index.calibrate_recall(queries[:half])
+    index.learn_regions(queries[:half])
     rows += achieved(index, queries[half:], "resampled, calibrated with other real sentences")
     for name, method in chosen.items():
         setattr(region_search.RegionSearch, name, method)
@@ -186,8 +186,8 @@ def weak(options):
     index.add(entries)
     index.learn_regions("auto" if options.white >= 20_000 else 64)
     regions = index._learned().regions.regions()
-    counts = regions.order.counts(index.store.snapshot)
-    own = index.store.snapshot.gather("regions", np.arange(n_queries)).astype(np.int64)
+    counts = regions.order.counts(index._store.snapshot)
+    own = index._store.snapshot.gather("regions", np.arange(n_queries)).astype(np.int64)
     for correlation in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
         noise = rng.standard_normal((n_queries, 256))
         noise -= (noise * entries[:n_queries]).sum(axis=1, keepdims=True) * entries[:n_queries]

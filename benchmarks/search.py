@@ -121,7 +121,7 @@ def filled(family, n_entries, n_features, n_bytes, rng):
     extra = {"basis": "hadamard", "center": False} if family == "trellis" else {}
     index = index_of(family, n_features, n_bytes, **extra)
     rows = random_blocks(index.recipe, rng, min(n_entries, 100_000)).rows()
-    with index.store.change() as change:
+    with index._store.change() as change:
         for start in range(0, n_entries, len(rows)):
             ids = np.arange(start, min(n_entries, start + len(rows)))
             change.add(make_segments(ids, rows[: len(ids)]))

@@ -55,7 +55,7 @@ def make_walks(folder, n_entries, n_features):
     regional = index_of("trellis", n_features, 16, originals="float16")
     for index in (grouped, trellis, stored, durable, regional):
         index.add(signals)
-    regional.learn_regions(64)
+    regional.learn_regions(n_regions=64)
     return {
         "search, grouped, memory": lambda: grouped.search(query),
         "search, trellis, memory": lambda: trellis.search(query),

@@ -48,7 +48,7 @@ def draw():
     rng = np.random.default_rng(35)
     signal = rng.standard_normal(N_POOL)
     query = 0.75 * signal + 0.66 * rng.standard_normal(N_POOL)
-    encoder = ts.Encoder(signal.shape[1], family="adaptive", n_bits=N_BITS, random_state=7).fit(signal[np.newaxis])
+    encoder = ts.Encoder(N_POOL, family="adaptive", n_bits=N_BITS, random_state=7).fit(signal[np.newaxis])
     code = encoder.encode(signal)
     projected, other = (encoder.project(values)[0] / np.sqrt(N_POOL) * 3 for values in (signal, query))
     kept = dict(zip(code.locations[0].tolist(), code.signs[0].tolist(), strict=True))

@@ -288,7 +288,7 @@ def test_an_index_that_has_not_learned_says_so(constructor):
         lambda: index.pairs(k=1),
         lambda: index.project(X),
         lambda: index.calibrate(X),
-        lambda: index.check_null(X),
+        lambda: index.check(X, recall=None).null,
         lambda: index.get([]),
     ):
         with pytest.raises(NotFittedError, match=r"has not learned its recipe yet; call fit\(sample\), or add signals"):

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import reference
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 
 import topsign as ts
 from topsign.index.significance import best_by_query, bulk_scores, own_scores
 from topsign.paper.heads import load_cifar10_head
-from topsign.search import own_signals, query_blocks, sample
+from topsign.search import query_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -110,9 +108,9 @@ def test_calibrated_levels_hold_on_real_signals(name, center):
 def test_own_signals_with_many_near_duplicates_are_refused(rng):
     """Each entry has a near duplicate, so that no impostor score is left to calibrate with."""
     signals = anisotropic(rng, 2000)
-    index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, originals="float32", random_state=1)
     index.add(np.concatenate([signals, signals + 0.01 * rng.standard_normal((2000, 128))]))
-    with pytest.raises(ValueError, match=r"too many near-duplicates.* give impostors="):
+    with pytest.raises(ValueError, match=r"too many near-duplicates.* give impostors"):
         index.calibrate()
     assert index.calibration is None
     index.calibrate(anisotropic(rng, 1000))
@@ -122,7 +120,7 @@ def test_own_signals_with_many_near_duplicates_are_refused(rng):
 
 def test_few_near_duplicates_raise_thresholds_only(rng):
     signals = anisotropic(rng, 4000)
-    options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
+    options = {"n_features": 128, "n_bits": 32, "center": True, "originals": "float32", "random_state": 1}
     clean, mixed = ts.Index(family="adaptive", **options), ts.Index(family="adaptive", **options)
     clean.add(signals)
     mixed.add(np.concatenate([signals, signals[:10] + 0.01 * rng.standard_normal((10, 128))]))
@@ -205,54 +203,30 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
             again.within(queries, false_alarm=1e-6)
 
 
-def test_an_opened_index_calibrates_itself(rng, tmp_path):
-    """The sample of signals is stored with the index, so an opened index learns the same null distribution."""
+def test_an_index_with_originals_calibrates_itself(rng, tmp_path):
+    """Whether it is in memory, opened or copied; without originals it asks for impostors."""
     path, options = tmp_path / "index.topsign", {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
     signals = anisotropic(rng, 3000)
-    durable, memory = ts.Index(family="adaptive", path=path, **options), ts.Index(family="adaptive", **options)
-    kept = ts.Index(family="adaptive", originals="float32", **options)
+    durable, memory = (ts.Index(family="adaptive", originals="float32", path=one, **options) for one in (path, None))
     for part in (slice(0, 900), slice(900, 901), slice(901, 3000)):
-        for index in (durable, memory, kept):
+        for index in (durable, memory):
             index.add(signals[part])
     expected = memory.calibrate().to_json()
     with ts.open_index(path) as again:
         assert again.calibrate().to_json() == expected
-    again = pickle.loads(pickle.dumps(memory))
-    assert again.calibrate().to_json() == expected
-    assert kept.store.tables == {}  # the originals serve as the sample
-    assert kept.calibrate().to_json() == expected
+    assert pickle.loads(pickle.dumps(memory)).calibrate().to_json() == expected
+    with pytest.raises(ValueError, match="keeps no originals to calibrate with; give impostors"):
+        ts.Index.from_recipe(memory.recipe).calibrate()
 
 
-def test_a_sample_of_only_some_entries_is_not_used(rng):
-    """Calibration does not use a sample of only the later entries, after others were added without signals."""
-    signals = anisotropic(rng, 1000)
-    whole = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
-    whole.add(signals)
-    with whole.store.change() as change:
-        change.tables = {}
-    whole.add(signals[:200] + 1)
-    with pytest.raises(ValueError, match="keeps no sample of its signals"):
-        whole.calibrate()
-
-
-def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
+def test_an_index_stores_nothing_of_its_signals_unless_asked(rng, tmp_path):
     index = ts.Index(64, family="adaptive", n_bits=16, random_state=1, path=tmp_path / "index.topsign")
     signals = rng.standard_normal((200, 64)).astype(np.float32)
     index.add(signals)
-    index.upsert(-signals[:10], ids=np.arange(10))
-    index.erase(np.arange(100, 200))
-    kept, ids = own_signals(index.store.tables, index.store.snapshot, 64)
-    assert_array_equal(ids, np.arange(100)[np.argsort(np.argsort(ids))])
-    assert_array_equal(kept, np.where(ids[:, None] < 10, -1, 1) * signals[ids])
-    content = b"".join(file.read_bytes() for file in (tmp_path / "index.topsign").rglob("*") if file.is_file())
-    assert signals[150].tobytes() not in content
-    assert signals[50].tobytes() in content
-    index.remove(np.arange(50, 100))
-    index.save(tmp_path / "copy.topsign")
-    content = b"".join(file.read_bytes() for file in (tmp_path / "copy.topsign").rglob("*") if file.is_file())
-    assert signals[60].tobytes() not in content
-    with pytest.raises(ValueError, match="keeps no sample of its signals"):
-        ts.Index.from_recipe(index.recipe).calibrate()
+    files = [file for file in index.path and (tmp_path / "index.topsign").rglob("*") if file.is_file()]
+    content = b"".join(file.read_bytes() for file in files)
+    assert not any(signal.tobytes() in content for signal in signals)
+    assert index.nbytes <= sum(file.stat().st_size for file in files) <= index.nbytes + 4096
 
 
 def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
@@ -281,37 +255,13 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
 def test_a_damaged_calibration_is_reported(rng, tmp_path):
     index = ts.Index(128, family="adaptive", n_bits=32, center=True, path=tmp_path / "index.topsign")
     index.add(anisotropic(rng, 300))
-    index.calibrate()
-    with index.store.change() as change:
+    index.calibrate(anisotropic(rng, 300))
+    with index._store.change() as change:
         record = change.sources["topsign:calibration"]
         nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"best": "none"}}
         change.sources["topsign:calibration"] = record | {"nulls": nulls}
     with pytest.raises(ts.StorageError, match="calibration: cannot be read"):
         index.search(anisotropic(rng, 2))
-
-
-@pytest.mark.parametrize("n_features", [128, 2**16])
-def test_workers_send_hardly_more_than_the_sample(n_features):
-    n_entries, n_kept = 300_000, sample.capacity(n_features)
-    n_sent = np.count_nonzero(
-        sample.priorities(np.arange(n_entries)) < sample.likely_excluded({}, n_features, n_entries)
-    )
-    assert n_kept <= n_sent <= n_kept + 2 * sample.MARGIN * n_kept**0.5
-    assert sample.likely_excluded({}, n_features, n_kept) is None
-
-
-def test_the_sample_of_signals_is_uniform_and_bounded(rng):
-    """The sample has the entries with the lowest priorities, whatever the sizes of additions, in few parts."""
-    index = ts.Index(64, family="adaptive", n_bits=8, random_state=1)
-    for size in (1500, 1, 1, 998, 3000, *[1] * 100, 400):
-        index.add(rng.standard_normal((size, 64)))
-    signals, kept = own_signals(index.store.tables, index.store.snapshot, 64)
-    assert len(kept) == 2000 == len(set(kept)) == len(signals)
-    assert stats.chisquare(np.bincount(kept // 1000, minlength=6)).pvalue > 1e-3
-    assert_array_equal(np.sort(kept), np.sort(np.argsort(reference.priorities(np.arange(6000)))[:2000]))
-    parts = [len(table["sampled_ids"]) for table in index.store.tables.values()]
-    assert sum(parts) <= 2 * 2000
-    assert len(parts) <= 12
 
 
 # E-values
@@ -345,12 +295,12 @@ def test_the_calibration_warning_is_given_once(rng):
     with pytest.raises(ValueError, match=r"entries would be returned per query: .* force=True"):
         index.within(queries, false_alarm=0.01)
     assert len(index.within(queries, false_alarm=0.01, force=True).ids) > 0.01 * 1000 * 40
-    with pytest.raises(ValueError, match="make the index with center=True, give impostors="):
+    with pytest.raises(ValueError, match="keeps no originals to calibrate with; give impostors"):
         index.calibrate()
     index.calibrate(anisotropic(rng, 400))
     index.search(queries)
     index.within(queries, false_alarm=0.5)
-    assert index.check_null(queries).trusted
+    assert index.check(queries, recall=None).null.trusted
 
 
 def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng):
@@ -387,8 +337,8 @@ def test_isotropic_signals_give_no_warning(rng):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             index.search(rng.standard_normal((40, 256)))
-        assert index.check_null().trusted
-        assert index.check_null(rng.standard_normal((100, 256))).trusted
+        assert index.check(recall=None).null.trusted
+        assert index.check(rng.standard_normal((100, 256)), recall=None).null.trusted
 
 
 @pytest.mark.parametrize("family", ["adaptive", "grouped", "sign"])
@@ -400,11 +350,11 @@ def test_codes_without_signals_show_whether_signals_are_isotropic(rng, tmp_path,
         options |= {"n_bits": 32} if family == "adaptive" else {"n_bytes": 32}
         index = ts.Index(family=family, **options)
         index.add(signals)
-        with index.store.change() as change:
+        with index._store.change() as change:
             change.tables = {}  # an index without a sample of its signals
         index.close()
         with ts.open_index(path, readonly=True) as again:
-            found = again.check_null()
+            found = again.check(recall=None).null
         assert found.by_codes
         shares.append(found.share)
     assert shares[0] < 3e-3  # 8,128 pairs of 128 entries: within four standard errors of pairs that share entries
@@ -426,9 +376,9 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
         assert result.exit_code == code, result.output
         return result
 
-    run("build signals.npy -o own.topsign --bits 32 --center --calibrate")
+    run("build signals.npy -o own.topsign --bits 32 --center --originals int8 --calibrate")
     with ts.open_index("own.topsign") as own:
-        assert own.check_null(np.load("queries.npy")).trusted
+        assert own.check(np.load("queries.npy"), recall=None).null.trusted
     run("build signals.npy -o plain.topsign --bits 32")
     shown = run("search plain.topsign queries.npy -k 1")
     assert "e_value" in shown.stdout
@@ -452,7 +402,7 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     own = rng.permutation(1000)[:60]
     index.add(signals, ids=own)
     ((_, scan),) = query_blocks(index.recipe, signals, scoring=scoring)
-    scan, snapshot = scan.correlated(), index.store.snapshot
+    scan, snapshot = scan.correlated(), index._store.snapshot
     everything, others = (bulk_scores(scan, snapshot, ids) for ids in (None, own))
     assert np.isfinite(everything).all()
     assert (np.isnan(others).sum(axis=1) == 1).all()
@@ -480,4 +430,4 @@ def test_scores_of_own_codes_do_not_depend_on_norms(rng, kind, factor):
     assert_allclose(found, expected, rtol=2e-3)
     assert 0.5 < expected.mean() < 1.1
     scaled.add(signals * np.float32(factor))
-    assert scaled.calibrate(false_alarm=0.05).level <= 0.051
+    assert scaled.calibrate(signals[:200] * np.float32(factor), ids=np.arange(200), false_alarm=0.05).level <= 0.051

@@ -50,13 +50,13 @@ def both(request, tmp_path_factory, client):
     index = FAMILIES[family](path=path, **({"originals": "float16"} if kept else {}))
     if not index.is_fitted:
         index.fit(clustered(4000))
-    index.store.segment_entries = 700
+    index._store.segment_entries = 700
     signals = clustered(4000)
     for start in range(0, 4000, 800):
         rows = slice(start, start + 800)
         notes = [{"even": row % 2 == 0} for row in range(start, start + 800)]
         index.add(signals[rows], ids=(np.arange(4000) * 7 % 4001)[rows], metadata=notes)
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     index.remove(index.ids[::9])
     return index, ts.distributed.open(path, client=client)
 
@@ -111,7 +111,7 @@ def test_workers_visit_only_the_regions_that_the_client_chose(both, monkeypatch)
 
     visit = QueryBlock.visit
     monkeypatch.setattr(QueryBlock, "visit", spy)
-    found = cluster.search(QUERIES[:2], 5, probes=4)
+    found = cluster._search(QUERIES[:2], 5, recall=None, probes=4)
     assert len(seen) == len(cluster.placement) == 3
     assert all(np.diff(one.starts).tolist() == [4, 4] for one in seen)
     assert (found.visited < 0.5).all()
@@ -127,7 +127,7 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     encode = partial(ts.distributed.encode, tmp_path / "signals", out, recipe, client=client, segment_entries=500)
     assert encode(originals=kind).n_written == 4
     cluster = ts.distributed.open(out, client=client)
-    cluster.learn_regions(32)
+    cluster.learn_regions(n_regions=32)
     np.save(tmp_path / "signals" / "b.npy", signals[2000:])
     assert encode().n_written == 2
     assert encode().n_written == 0
@@ -138,9 +138,9 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     index = ts.open_index(out)
     index.verify()
     assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
-    assert (index.search(QUERIES, probes=3).exhaustive == "").all()
+    assert (index._search(QUERIES, 10, recall=None, probes=3).exhaustive == "").all()
     regions = index._learned().regions.regions()
-    for segment in index.store.snapshot.segments:
+    for segment in index._store.snapshot.segments:
         assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes))
     with pytest.raises(ValueError, match=f"has originals='{kind}', got originals='float32'"):
         encode(originals="float32")
@@ -153,10 +153,10 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     recipe, out = FAMILIES["sign"]().recipe, tmp_path / "index.topsign"
     index = FAMILIES["sign"](path=out, originals="float16")
     index.add(clustered(500, seed=1))
-    index.learn_regions(8)
+    index.learn_regions(n_regions=8)
     plan = PlannedSegment(500, (Piece(open_file(list_files(tmp_path / "a.npy")[0], None, ()), 0, 1000),))
     coding = Coding(recipe, "float16", index._learned().regions.regions())
-    backend = index.store.backend
+    backend = index._store.backend
     first = write_from_files(backend, coding, "0" * 32, plan, None)
     assert find_segment(backend, coding, "0" * 32, plan) is not None
     backend.delete(first.record.originals.path)

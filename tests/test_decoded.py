@@ -53,7 +53,7 @@ def filled(recipe, rng):
     for part in np.split(np.arange(90), [62, 84]):
         index.add(signals[part], ids=ids[part])
     index.remove(ids[::7])
-    assert index.n_segments > 1
+    assert index.info["segments"] > 1
     return index
 
 
@@ -93,7 +93,7 @@ def test_the_default_comparison_is_the_definition(rng, family, options):
         queries[-1] = recipe.center
     comparison = DecodedComparison(recipe, *unit_queries(recipe, queries))
     expected, _ = definition(recipe, index, queries[:5])
-    ranges, snapshot, n_entries = living_ranges(index.store.snapshot), index.store.snapshot, len(index)
+    ranges, snapshot, n_entries = living_ranges(index._store.snapshot), index._store.snapshot, len(index)
     rows, values = comparison.rank(ranges, n_entries + 3)
     assert_array_equal(rows[:, n_entries:], -1)
     assert np.isnan(values[:, n_entries:]).all()

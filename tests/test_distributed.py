@@ -34,7 +34,6 @@ from topsign.distributed import index as cluster_index
 from topsign.distributed import placement as placing
 from topsign.distributed import plan, unique
 from topsign.encoding import encode
-from topsign.search import own_signals
 from topsign.signals import SignalFile
 from topsign.store import segments
 from topsign.store.versions import PENDING, FileRecord, SegmentRecord
@@ -188,7 +187,7 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
         with ts.open_index(out) as index:
             index.verify()
             assert_array_equal(index.ids, np.arange(700))
-            segment = index.store.snapshot.segments[1]
+            segment = index._store.snapshot.segments[1]
             assert_array_equal(segment.ids, np.arange(90, 180))
             assert_array_equal(segment.codes.rows(), made[90:180])
 
@@ -453,7 +452,7 @@ def test_entries_that_others_add_while_a_cluster_encodes_are_kept(client, source
     with ts.open_index(out) as index:
         index.verify()
         assert_array_equal(index.ids, np.arange(703))
-        assert PENDING not in index.store.sources
+        assert PENDING not in index._store.sources
     np.save(source / "more.npy", signals[:200] + 2)
     done = []
 
@@ -466,56 +465,6 @@ def test_entries_that_others_add_while_a_cluster_encodes_are_kept(client, source
     with ts.open_index(out) as index:
         index.verify()
         assert len(index) == 903
-
-
-def same_samples(index, plain):
-    samples = (own_signals(one.store.tables, one.store.snapshot, N_FEATURES) for one in (index, plain))
-    (signals, ids), (expected, expected_ids) = samples
-    order, expected_order = np.argsort(ids), np.argsort(expected_ids)
-    assert_array_equal(ids[order], expected_ids[expected_order])
-    assert_array_equal(signals[order], expected[expected_order])
-    return len(ids)
-
-
-def test_the_sample_is_that_of_one_machine(client, tmp_path):
-    rng = np.random.default_rng(16)
-    signals = rng.standard_normal((5000, N_FEATURES)).astype(np.float32)
-    folder, out = tmp_path / "in", tmp_path / "codes"
-    folder.mkdir()
-    plain = make_index("adaptive")
-    np.save(folder / "0.npy", signals[:1500])
-    spoilt = signals[1500:3500].copy()
-    spoilt[-1] = np.nan
-    np.save(folder / "1.npy", spoilt)
-    options = {"client": client, "segment_entries": 700}
-    with pytest.raises(ValueError, match="could not be encoded"):
-        ts.distributed.encode(folder, out, plain, **options)
-    np.save(folder / "1.npy", signals[1500:3500])
-    done = ts.distributed.encode(folder, out, plain, **options)
-    assert 0 < done.n_written < done.n_segments, "samples of segments that were found are read again"
-    plain.add(signals[:3500])
-    with ts.distributed.open(out, client=client) as index:
-        assert same_samples(index, plain) == 2000
-        assert index.calibrate().to_json() == plain.calibrate().to_json()
-    np.save(folder / "2.npy", signals[3500:])
-    ts.distributed.encode(folder, out, plain, **options)
-    plain.add(signals[3500:])
-    with ts.open_index(out) as index:
-        assert same_samples(index, plain) == 2000
-
-
-def test_the_sample_follows_ids_of_a_column(client, tmp_path):
-    rng = np.random.default_rng(17)
-    signals = rng.standard_normal((2600, N_FEATURES)).astype(np.float32)
-    ids = rng.permutation(10**6)[:2600]
-    vectors = pyarrow.FixedSizeListArray.from_arrays(signals.ravel(), N_FEATURES)
-    pyarrow.parquet.write_table(pyarrow.table({"id": ids, "vector": vectors}), tmp_path / "in.parquet")
-    plain = make_index("sign")
-    plain.add(signals, ids=ids)
-    out = tmp_path / "codes"
-    ts.distributed.encode(tmp_path / "in.parquet", out, plain, client=client, id_column="id", segment_entries=1000)
-    with ts.open_index(out) as index:
-        assert same_samples(index, plain) == 2000
 
 
 def test_means_and_nulls_are_stored(client, tmp_path):

@@ -18,7 +18,7 @@ from folders import column_places, files_of, flip, newest, read_manifest, rewrit
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign import _files
+from topsign import _system
 from topsign.encoding import encode
 from topsign.projections import Hadamard
 from topsign.store import backends, segments, stored_columns, versions
@@ -92,7 +92,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
                 one.remove(removed)
         elif step % 11 == 7:
             index.compact()
-            assert all(segment.alive is None for segment in index.store.snapshot.segments)
+            assert all(segment.alive is None for segment in index._store.snapshot.segments)
         else:
             n_signals = int(rng.choice([0, 1, 3, 20]))
             rows = np.arange(start, start + n_signals) % len(signals)
@@ -106,7 +106,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
             index = ts.open_index(path)
             assert_same(index, memory, signals[:3])
     index.verify()
-    assert len(index.store.snapshot.segments) <= 2 * len(index) / 16 + 5
+    assert len(index._store.snapshot.segments) <= 2 * len(index) / 16 + 5
     assert files_in(path.parent) == ["cameras.topsign"]
 
 
@@ -115,7 +115,7 @@ def test_codes_are_scanned_in_place(path, signals):
     index = make_index("grouped", path)
     index.add(np.vstack(9 * [signals]))  # too large for the manifest
     index = ts.open_index(path)
-    (segment,) = index.store.snapshot.segments
+    (segment,) = index._store.snapshot.segments
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
     bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
     for column in (segment.ids, segment.codes.planes):
@@ -128,7 +128,7 @@ def test_arrays_keep_their_pages(path, rng, signals):
     """A snapshot stays valid after removal, compaction, closing and many additions."""
     index = make_index("grouped", path)
     index.add(signals)
-    codes = index.store.snapshot.segments[0].codes
+    codes = index._store.snapshot.segments[0].codes
     before = codes.planes.copy()
     index.remove(np.arange(150))
     index.compact()
@@ -164,8 +164,8 @@ def test_an_option_of_the_projection_is_kept(path, signals):
     assert ts.open_index(path).recipe.projection == projection
     assert make_index("adaptive", path, random_state=3).recipe.projection == projection  # only its kind is asked for
     other = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=4)
-    with pytest.raises(ValueError, match="projection='hadamard', got projection=Hadamard"):
-        make_index("adaptive", path, projection=other, random_state=None)
+    with pytest.raises(ValueError, match="basis='hadamard', got basis=Hadamard"):
+        make_index("adaptive", path, basis=other, random_state=None)
 
 
 def test_metadata_come_back(path, signals):
@@ -393,7 +393,7 @@ def test_versions_are_kept_and_opened(path, signals):
     index.verify()
     older = pickle.loads(pickle.dumps(ts.open_index(path, version=5)))
     assert len(older) == 4
-    index.erase([0])
+    index.remove([0], erase=True)
     assert index.versions() == [7]
     assert make_index("adaptive").versions() == []
 
@@ -404,7 +404,7 @@ def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
     with ts.open_index(path, keep_versions=5) as index:
         index.add(signals, metadata=[{"name": f"secret {row}"} for row in range(200)])
         index.update_metadata([7], [{"name": "secret 7, replaced"}])
-        index.erase([7, 8])
+        index.remove([7, 8], erase=True)
         index.verify()
         assert len(index) == 198
     content = b"".join((path / name).read_bytes() for name in files_of(path))
@@ -446,9 +446,6 @@ def test_a_missing_file_is_named(filled, signals):
 
 @posix
 def test_truncation_is_reported(filled, rng):
-    """Opening reports it, except in the sample of signals, which only calibration and verify read."""
-    sampled = {str(file.relative_to(filled)) for file, column in column_places(filled) if column == "sampled_ids"}
-    assert sampled
     for name in files_of(filled):
         file = filled / name
         original = file.read_bytes()
@@ -456,10 +453,7 @@ def test_truncation_is_reported(filled, rng):
             file.write_bytes(original[:length])
             for call in (ts.open_index, lambda path: make_index("adaptive", path)):
                 with pytest.raises(ts.StorageError, match="damaged"):
-                    call(filled).verify() if name in sampled else call(filled)
-            if name in sampled:
-                with pytest.raises(ts.StorageError, match="damaged"):
-                    ts.open_index(filled).calibrate()
+                    call(filled)
             assert file.read_bytes() == original[:length]
         file.write_bytes(original)
 
@@ -469,7 +463,7 @@ def test_truncation_is_reported(filled, rng):
     [
         ({"random_state": 8}, ValueError, "was written with random_state=7, got random_state=8"),
         ({"n_bits": 21}, ValueError, "was written with n_bits=20, got n_bits=21"),
-        ({"projection": "gaussian"}, ValueError, "with projection='hadamard', got projection='gaussian'"),
+        ({"projection": "gaussian"}, ValueError, "with basis='hadamard', got basis='gaussian'"),
         ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
         ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
         ({"metric": "inner_product"}, ValueError, "metric='correlation', got metric='inner_product'"),
@@ -690,7 +684,7 @@ def test_permissions_follow_the_folder(path, signals):
 HOLD = """
     import sys, time, topsign as ts
     index = ts.open_index(sys.argv[1])
-    with index.store.change():
+    with index._store.change():
         print("writing", flush=True)
         sys.stdin.readline()
 """
@@ -799,7 +793,7 @@ def test_a_child_forked_during_a_change_cannot_commit_it(filled):
         from topsign.store import make_segments
         index = ts.open_index(sys.argv[1])
         try:
-            with index.store.change() as change:
+            with index._store.change() as change:
                 child = os.fork()
                 change.next_id = 1000
                 if child:
@@ -807,7 +801,7 @@ def test_a_child_forked_during_a_change_cannot_commit_it(filled):
         except ts.StorageError as error:
             print(error, flush=True)
             os._exit(0)
-        print(index.store.next_id, ts.open_index(sys.argv[1]).store.next_id)
+        print(index._store.next_id, ts.open_index(sys.argv[1]).store.next_id)
     """
     refused, kept = run_python(program, filled).stdout.splitlines()
     assert "this process was forked during a change; only its parent can write" in refused
@@ -824,14 +818,14 @@ def test_a_file_system_without_hard_links(path, signals, monkeypatch):
     assert len(ts.open_index(path)) == 200
     assert files_in(path.parent) == ["cameras.topsign"]
     before = read_manifest(path)
-    monkeypatch.setattr(_files, "_exclusive_rename", lambda: None)
+    monkeypatch.setattr(_system, "_exclusive_rename", lambda: None)
     with pytest.raises(ts.StorageError, match="nothing was changed: this file system can neither link nor rename"):
         index.add(signals[:1])
     assert read_manifest(path) == before
 
 
 def change_slowly(index, meanwhile):
-    with index.store.change() as change:
+    with index._store.change() as change:
         meanwhile()
         change.next_id = 100
 
@@ -859,7 +853,7 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(4)])
     assert other.versions() == [5]
     assert index.refresh()
-    assert (len(index), index.store.next_id) == (4, 4)
+    assert (len(index), index._store.next_id) == (4, 4)
 
 
 def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, signals, monkeypatch):
@@ -953,7 +947,7 @@ def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
     for start in range(0, 200, 4):
         index.add(signals[start : start + 4])
         index.update_metadata([start], [{"text": "m" * 50}])
-        manifest = index.store.now.manifest
+        manifest = index._store.now.manifest
         assert manifest.n_inline <= 6000
         assert sum(file.n_bytes for file in manifest.records if file.content and file.folder == "metadata") <= 3000
         inside |= {file.folder for file in manifest.records if file.content}
@@ -1024,13 +1018,13 @@ def test_compact_finishes_an_erasure_that_was_interrupted(path, signals, monkeyp
 
     monkeypatch.setattr(versions.Versions, "clean", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        index.erase([0])
+        index.remove([0], erase=True)
     monkeypatch.undo()
     again = ts.open_index(path)
     assert 0 not in again
     assert len(again.versions()) == 2, "with an earlier one, which has the entry"
     again.compact()
-    assert again.versions() == [again.store.version]
+    assert again.versions() == [again._store.version]
     again.verify()
 
 
@@ -1092,8 +1086,8 @@ def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
                 assert len(part) <= 2**30
                 return file.write(part[:7777])
 
-        _files.write_all(Short(), content)
-        _files.write_all(Short(), b"")
+        _system.write_all(Short(), content)
+        _system.write_all(Short(), b"")
     assert (tmp_path / "a").read_bytes() == content.tobytes()
 
 
@@ -1113,7 +1107,7 @@ def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
     clean = versions.Versions.clean
     monkeypatch.setattr(backends, "hold_lock", watched)
     monkeypatch.setattr(versions.Versions, "clean", lambda *one, **two: seen.append(bool(held)) or clean(*one, **two))
-    index.erase([3])
+    index.remove([3], erase=True)
     assert seen
     assert all(seen)
 
@@ -1131,51 +1125,21 @@ def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatc
     assert len(ts.open_index(path)) == 3
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_closed_index_raises(path, signals, stored):
-    index = make_index("adaptive", path if stored else None)
-    index.add(signals, metadata=[{}] * len(signals))
-    index.close()
-    index.close()
-    calls = [
-        *(lambda: index.search(signals[:1]), lambda: index.add(signals[:1]), lambda: len(index), lambda: index.ids),
-        *(lambda: 3 in index, lambda: index.get([3]), lambda: index.remove([3]), lambda: index.compact()),
-        *(lambda: index.update_metadata([3], [{}]), lambda: index.sources, lambda: index.nbytes, lambda: index.regions),
-    ]
-    for call in calls:
-        with pytest.raises(ts.StorageError, match="this index is closed"):
-            call()
-    assert "closed" in repr(index)
-
-
-@pytest.mark.parametrize("inline", [0, 2**14])
-def test_a_commit_lists_versions_once_and_parses_nothing_that_it_has_written(path, signals, monkeypatch, inline):
-    monkeypatch.setattr(stored_columns, "INLINE_BYTES", inline)
-    index, listed, plain = make_index("adaptive", path), [], backends.LocalFolder.list
-    index.add(signals[:5])
-    monkeypatch.setattr(backends.LocalFolder, "list", lambda self, folder: listed.append(folder) or plain(self, folder))
-    monkeypatch.setattr(stored_columns, "parse_header", None)
-    index.add(signals[5:9], metadata=[{}] * 4)
-    index.remove([3])
-    assert listed.count("versions") == 2
-    monkeypatch.undo()
-    index.verify()
-    assert_array_equal(index.search(signals[:9], k=1).ids[:, 0] == np.arange(9), np.arange(9) != 3)
-
-
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     """The change is stored although cleaning fails, and the next change cleans."""
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
-    index, calls = make_index("adaptive", path), []
+    index, plain = make_index("adaptive", path), versions.Versions.numbers
     index.add(signals[:5])
+    calls = []
 
     def failing(self):
         calls.append(1)
-        raise OSError(errno.EIO, "Input/output error")
+        if len(calls) > 1:  # the first listing precedes the change
+            raise OSError(errno.EIO, "Input/output error")
+        return plain(self)
 
-    monkeypatch.setattr(versions.Versions, "listing", failing)
+    monkeypatch.setattr(versions.Versions, "numbers", failing)
     index.remove([0])
-    assert calls
     assert len(index) == 4
     monkeypatch.undo()
     assert len(index.versions()) == 2
@@ -1190,7 +1154,7 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
     program = """
         import os, signal, sys, time, topsign as ts
         index = ts.open_index(sys.argv[1])
-        with index.store.change():
+        with index._store.change():
             child = os.fork()
             if child == 0:
                 os.close(1)

@@ -222,7 +222,7 @@ def test_saved_copied_and_pickled_indexes_are_the_same(make_index, signals, tmp_
         assert other.get(index.ids).metadata == index.get(index.ids).metadata
         assert other.sources == index.sources
         assert other.path == (index.path if other is not saved else saved.path)
-    assert saved.n_removed == 0
+    assert saved.info["removed"] == 0
     if not own_ids:
         assert saved.add(signals[0]).tolist() == [40]  # ids of removed entries are not given again
     with pytest.raises(FileExistsError, match=r"saved.topsign exists; choose another name"):

@@ -53,7 +53,7 @@ def test_columns_in_another_order_are_refused(rng, kind, frame, tmp_path):
         lambda: index.within(other, threshold=0.9),
         lambda: index.project(other),
         lambda: index.calibrate(other),
-        lambda: index.check_null(other),
+        lambda: index.check(other, recall=None).null,
     ):
         with pytest.raises(ValueError, match=r"column 0 is 'f01', and was 'f00'; reorder the columns first"):
             call()

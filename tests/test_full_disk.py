@@ -47,7 +47,7 @@ def empty(filler):
 
 
 def state(index):
-    return index.ids.tolist(), index.get(index.ids).metadata, index.store.next_id
+    return index.ids.tolist(), index.get(index.ids).metadata, index._store.next_id
 
 
 @pytest.mark.parametrize("what", ["bytes", "inodes"])
@@ -72,7 +72,7 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
         "update_metadata": lambda: index.update_metadata([3], [{"a": 1}]),
         "calibrate": lambda: index.calibrate(rng.standard_normal((200, N_FEATURES))),
         "compact": index.compact,
-        "erase": lambda: index.erase([3]),
+        "erase": lambda: index.remove([3], erase=True),
         "save": lambda: index.save(disk / "copy.topsign"),
         "save from memory": lambda: memory.save(disk / "copy.topsign"),
         "create": lambda: ts.Index(N_FEATURES, family="adaptive", n_bits=16, path=disk / "new.topsign"),
@@ -87,7 +87,7 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
     assert state(ts.open_index(path)) == before
     empty(filler)
     index.add(signals[:1])
-    index.erase([3])
+    index.remove([3], erase=True)
     index.save(disk / "copy.topsign")
     for one in (path, disk / "copy.topsign"):
         reopened = ts.open_index(one)

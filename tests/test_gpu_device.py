@@ -187,7 +187,7 @@ def test_layers(device, family, bias):
 
 @pytest.mark.filterwarnings("ignore:.*their covariance is shrunk")
 def test_layers_of_learned_axes(device):
-    torch, small = compressed("trellis", projection="principal")
+    torch, small = compressed("trellis", basis="principal")
     x = torch.randn(40, 512)
     classes, logits = small.topk(x, k=7).indices, small(x)
     small.cuda()  # another library computes the projections, so rounded inputs may differ by one

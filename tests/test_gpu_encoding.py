@@ -165,7 +165,7 @@ class WithoutKernels(EmulatedDevice):
 
 
 def test_other_projections_are_refused():
-    recipe = GroupedRecipe.make(n_features=8, n_bytes=1, projection="gaussian", random_state=1)
+    recipe = GroupedRecipe.make(n_features=8, n_bytes=1, basis="gaussian", random_state=1)
     with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
         gpu.GpuEncoder(recipe, device=WithoutKernels())
 

@@ -45,11 +45,11 @@ def index(request):
     index = FAMILIES[request.param]()
     signals, ids = clustered(600), np.random.default_rng(3).permutation(948)
     index.add(signals, ids=ids[:600])
-    index.learn_regions(N_REGIONS)
+    index.learn_regions(n_regions=N_REGIONS)
     index.add(np.repeat(signals[:62], 4, axis=0), ids=ids[600:848])
     index.add(signals[:100], ids=ids[848:])
     index.remove(ids[::7])
-    assert len(index.store.snapshot.segments) == 3
+    assert len(index._store.snapshot.segments) == 3
     return index
 
 
@@ -68,7 +68,7 @@ def test_a_search_for_a_recall_visits_regions_if_that_takes_less_time(device, mo
         monkeypatch.setattr(region_search, name, 0.0)
     index = FAMILIES["trellis"]()
     index.add(clustered(4000))
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     held, query = gpu.GpuIndex(index, device=device), clustered(1, seed=5)
     monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 0.0)
     assert held.search(query, k=5, recall=0.9).exhaustive.tolist() == [region_search.FASTER]

@@ -1,6 +1,5 @@
 """Malicious input: arrays, files and processes that could make the library crash, hang or return wrong results."""
 
-import errno
 import mmap
 import os
 import shutil
@@ -241,7 +240,7 @@ def test_a_copy_is_restored_beside_processes_that_have_the_damaged_index_open(fi
 def test_a_deleted_lock_file_does_not_admit_two_writers(filled, signals):
     """A writer that waits for a deleted lock file takes the lock file that replaced it."""
     index, other = ts.open_index(filled), ts.open_index(filled, timeout=0.2)
-    with index.store.change():
+    with index._store.change():
         waiting = threading.Thread(target=lambda: ts.open_index(filled).add(signals[40:41]))
         waiting.start()
         time.sleep(0.1)
@@ -336,39 +335,3 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
 
 
 # Interrupts
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_nothing_fails_after_a_commit_while_the_sample_is_merged(path, signals, monkeypatch, error):
-    """An addition whose calibration sample cannot be merged stores nothing and does not affect later ones."""
-    index = make_index(path=path)
-    index.add(signals)
-
-    def failing(*arguments):
-        raise error
-
-    with monkeypatch.context() as patched:
-        patched.setattr("topsign.search.SampleDraw.keep", failing)
-        with pytest.raises(error):
-            index.add(signals)
-    assert len(index) == len(ts.open_index(path)) == len(signals)
-    for _ in range(3):
-        before = len(index)
-        index.add(signals[:20])
-        assert len(index) == len(ts.open_index(path)) == before + 20
-
-
-def test_an_addition_that_is_not_stored_is_not_sampled(path, signals, monkeypatch):
-    index = make_index(path=path)
-    index.add(signals)
-    sample = dict(index.store.tables)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", full)
-        with pytest.raises(ts.StorageError, match="the disk is full"):
-            index.add(signals)
-    assert list(map(id, index.store.tables.values())) == list(map(id, sample.values()))
-    assert len(index) == len(ts.open_index(path)) == len(signals)

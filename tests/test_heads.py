@@ -201,7 +201,7 @@ def test_estimated_logits_are_unbiased(rng, cifar10, kind):
         slopes, errors = [], []
         for seed in range(40):
             classifier = ts.CompressedLinearClassifier.from_weights(
-                coef, intercept=intercept, n_bits=16, n_pool=64, projection=kind, random_state=seed
+                coef, intercept=intercept, n_bits=16, n_pool=64, basis=kind, random_state=seed
             )
             estimate = classifier.decision_function(X).reshape(truth.shape)
             slopes.append(np.polyfit(truth.ravel(), estimate.ravel(), 1)[0])
@@ -218,7 +218,7 @@ def test_the_spread_of_logits_is_that_of_the_theory(rng, kind, n_pool):
     for seed in range(draws // 5):
         coef, X = 3 * rng.standard_normal((5, n)), rng.standard_normal((5, n))
         classifier = ts.CompressedLinearClassifier.from_weights(
-            coef, n_bits=n_bits, n_pool=n_pool, projection=kind, random_state=seed
+            coef, n_bits=n_bits, n_pool=n_pool, basis=kind, random_state=seed
         )
         truth, norms = (coef * X).sum(axis=1), np.linalg.norm(coef, axis=1)
         across = np.sqrt((X**2).sum(axis=1) - (truth / norms) ** 2)
@@ -484,7 +484,7 @@ def test_files_hold_everything_needed(digits, tmp_path):
     classifiers = [
         ts.CompressedLinearClassifier(LogisticRegression(max_iter=200), n_bits=16, n_pool=100, random_state=7),
         ts.CompressedLinearClassifier(plain, n_bits=16, shortlist=3, random_state=7),
-        ts.CompressedLinearClassifier(plain, n_bits=16, scoring="hamming", projection="gaussian", random_state=7),
+        ts.CompressedLinearClassifier(plain, n_bits=16, scoring="hamming", basis="gaussian", random_state=7),
         ts.CompressedLinearClassifier(plain, family="sign", n_bytes=9, scoring="hamming", random_state=7),
         ts.CompressedLinearClassifier(plain, family="grouped", n_bytes=9, shortlist=3, random_state=7),
         ts.CompressedLinearClassifier(plain, family="trellis", n_bytes=8, random_state=7),

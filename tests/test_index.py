@@ -195,7 +195,7 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
     """Several segments, shuffled ids, ties, removals, filters, any k, two threads."""
     index, options = make_index(kind, n_bits, metric=metric)
     signals = fill(index, rng)
-    assert len(index.store.snapshot.segments) > 1
+    assert len(index._store.snapshot.segments) > 1
     queries = np.vstack([draw_signals(rng, 4), next(iter(signals.values()))])
     naive = Naive(index, kind, n_bits, signals, queries)
     some = rng.permutation(list(signals))[:7]
@@ -313,9 +313,9 @@ def test_rescoring_orders_candidates_exactly(path, rng, kind, metric, scoring, t
     rows[list(signals)] = list(signals.values())
     np.save(tmp_path / "rows.npy", rows)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    candidates = index.search(queries, k=8, scoring=scoring)
+    candidates = index.search(queries, k=16, scoring=scoring)
     for source in (rows, mapped, lambda ids: rows[ids]):
-        found = index.search(queries, k=4, rescore=source, rescore_factor=2, scoring=scoring)
+        found = index.search(queries, k=4, rescore=source, scoring=scoring)
         for row, query in enumerate(queries):
             where = dict(zip(candidates.ids[row].tolist(), candidates.distances[row], strict=True))
             cosines = {i: reference.cosine(query, signals[i]) for i in where}
@@ -399,7 +399,7 @@ def test_failing_calls_change_nothing(rng):
     index, _ = make_index("adaptive", 20)
     signals = draw_signals(rng, 8)
     index.add(signals[:4])
-    before = index.store.snapshot
+    before = index._store.snapshot
     bad = signals.copy()
     bad[5] = np.nan
     for call in (
@@ -411,7 +411,7 @@ def test_failing_calls_change_nothing(rng):
     ):
         with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is all zeros"):
             call()
-        assert index.store.snapshot is before
+        assert index._store.snapshot is before
     assert_array_equal(index.add(signals[4]), [4])
 
 
@@ -424,13 +424,13 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
         index.add(signals[i], ids=[ids[i]])
         if i % 10 == 9:
             index.remove([ids[i - 3]])
-    sizes = [len(segment.ids) for segment in index.store.snapshot.segments]
+    sizes = [len(segment.ids) for segment in index._store.snapshot.segments]
     assert max(sizes) <= 32
     assert len(sizes) <= 100 / 16 + 2 * np.log2(32)
     index.add(signals[100:], ids=ids[100:])  # shuffled ids are sorted in parts
     alive = {int(i): s for i, s in zip(ids, signals, strict=True) if i in index}
     assert len(alive) == 190
-    for segment in index.store.snapshot.segments:
+    for segment in index._store.snapshot.segments:
         assert (np.diff(segment.ids) > 0).all()
     naive = Naive(index, "grouped", 9, alive, signals[:3])
     for scoring in ("hamming", "asymmetric"):
@@ -455,7 +455,7 @@ def test_adding_holds_few_codes_twice(rng, monkeypatch, shuffled):
     tracemalloc.stop()
     assert index.nbytes > 20 * 2**20
     assert peak - index.nbytes < 10 * 2**20  # 4 MiB of projections, 3 MiB of ids, rows and blocks of a piece
-    for segment in index.store.snapshot.segments:
+    for segment in index._store.snapshot.segments:
         assert (np.diff(segment.ids) > 0).all()
     assert_array_equal(index.ids, np.arange(n))
     wanted = rng.permutation(n)[:100]
@@ -565,7 +565,7 @@ def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
     for seed in range(30):
         rng = np.random.default_rng([seed, 5])
         options = {"adaptive_bits": 64} if kind == "chosen" else {}
-        index = made_of_256(kind, projection=projection, random_state=seed)
+        index = made_of_256(kind, basis=projection, random_state=seed)
         entries = rng.standard_normal((100, 256))
         index.add(entries)
         queries = rng.standard_normal((40, 256))
@@ -593,7 +593,7 @@ def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
         for scoring in ("asymmetric", "hamming"):
             means = []
             for seed in range(30):
-                index = made_of_256(kind, projection=projection, metric=metric, random_state=seed)
+                index = made_of_256(kind, basis=projection, metric=metric, random_state=seed)
                 index.add(2 * entries)
                 options = {"adaptive_bits": 64} if kind == "chosen" else {}
                 means.append(index.search(3 * query, k=50, scoring=scoring, **options).scores.mean())
@@ -654,7 +654,7 @@ CALLS = [
     ),
     (lambda: made().search(X, rescore=X * np.nan), ValueError, "NaN or infinity in rescore"),
     (lambda: made().search(X, rescore=lambda ids: X[:1]), ValueError, "one signal per id, got 1 for 5 ids"),
-    (lambda: made().search(X, rescore=X, rescore_factor=0), ValueError, "rescore_factor must be at least 1"),
+    (lambda: made().search(X, rescore=9), ValueError, "rescore=9 candidates are fewer than k=10"),
     (lambda: made("sign").search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
     (lambda: made().within(X), ValueError, "exactly one of radius, threshold and false_alarm, got none"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
@@ -692,7 +692,7 @@ def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scor
     index = ts.Index(64, family="adaptive", n_bits=16, random_state=0)
     for n in (70, 30, 10):
         index.add(rng.standard_normal((n, 64)))
-    assert index.n_segments == 3
+    assert index.info["segments"] == 3
     calls = []
     kernel = kernels.active().rank
 
@@ -724,15 +724,15 @@ def test_every_method_works_with_every_family(rng, tmp_path, family, metric):
     index = MAKERS[family](path=tmp_path / "index", **options)
     index.add(signals, metadata=notes)
     index.calibrate(rng.standard_normal((400, 96)), false_alarm=0.01)
-    index.learn_regions(16)
+    index.learn_regions(n_regions=16)
     own = np.arange(20)
     found = index.search(queries, k=900)
     assert np.isfinite(found.p_values).all()
     if metric == "correlation":
         assert_array_equal(np.sort(found.ids[:, :2], axis=1), np.stack([own, own + 450], axis=1))
-    assert_array_equal(index.search(queries, k=5, probes=16).ids, found.ids[:, :5])
+    assert_array_equal(index._search(queries, 5, recall=None, probes=16).ids, found.ids[:, :5])
     assert set(index.search(queries, k=5, where="half == 1").ids.ravel().tolist()) <= set(range(450, 900))
-    exact = index.search(queries, k=5, rescore=True, rescore_factor=180)
+    exact = index.search(queries, k=5, rescore=900)
     inner = queries.astype(float) @ signals.astype(float).T
     cosines = inner / np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(signals, axis=1))
     truth = inner if metric == "inner_product" else cosines

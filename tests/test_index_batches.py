@@ -87,7 +87,7 @@ def fill(index, rng, signals):
     for part in (slice(0, 138), slice(138, 150)):
         index.add(signals[entered[part]], ids=ids[part])
     index.remove(ids[::8])
-    large, small = index.store.snapshot.segments
+    large, small = index._store.snapshot.segments
     assert len(large.ids) >= 128  # with fewer, a second thread has nothing to do
     assert large.alive is not None
     assert small.alive is not None

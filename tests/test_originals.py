@@ -31,7 +31,7 @@ def stored(tmp_path):
     signals = made(n=3000)
     index = ts.Index(32, family="adaptive", random_state=7, originals="float32", path=tmp_path / "index.topsign")
     index.add(signals)
-    (segment,) = index.store.snapshot.segments
+    (segment,) = index._store.snapshot.segments
     return tmp_path / "index.topsign", tmp_path / "index.topsign" / segment.columns.record.originals.path, signals
 
 
@@ -47,7 +47,7 @@ def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
     assert errors.max() <= ERRORS[kind] * 1.001
     assert np.array_equal(index[int(ids[3])].signal, found[3])
     assert index.originals == kind
-    assert index.originals_nbytes >= 600 * 32 * np.dtype(kind).itemsize
+    assert index.info["bytes"]["originals"] >= 600 * 32 * np.dtype(kind).itemsize
     without = ts.Index(32, family="adaptive", random_state=7)
     without.add(signals[:500], ids=ids[:500])
     without.add(signals[500:], ids=ids[500:])

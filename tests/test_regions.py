@@ -60,14 +60,14 @@ def built(request):
     ids = rng.permutation(4000)
     for part in (slice(0, 2600), slice(2600, 3700), slice(3700, 4000)):
         index.add(signals[part], ids=ids[part])
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     index.remove(ids[::7])
     return index, clustered(40, seed=5)
 
 
 def visits_of(index, n_queries, seed=0):
     """Return the regions of the index, and random visits per query: none for the first, all for the second."""
-    store, rng = index.store, np.random.default_rng(seed)
+    store, rng = index._store, np.random.default_rng(seed)
     regions = index._learned().regions.regions()
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
@@ -106,18 +106,18 @@ def test_concurrent_first_visits_find_what_later_ones_find(name):
     index, queries = FAMILIES[name](), clustered(2, seed=4)
     for part in np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970]):
         index.add(part)
-    index.learn_regions(16)
-    expected = index.search(queries, 5, probes=2).ids
+    index.learn_regions(n_regions=16)
+    expected = index._search(queries, 5, recall=None, probes=2).ids
     found, barrier, interval = [], threading.Barrier(4), sys.getswitchinterval()
 
     def search():
         barrier.wait()
-        found.append(index.search(queries, 5, probes=2).ids)
+        found.append(index._search(queries, 5, recall=None, probes=2).ids)
 
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(150):
-            snapshot = index.store.snapshot
+            snapshot = index._store.snapshot
             for cache in (snapshot.derived, *(segment.columns.derived for segment in snapshot.segments)):
                 cache.clear()  # as after opening
             threads = [threading.Thread(target=search) for _ in range(4)]
@@ -186,7 +186,7 @@ def test_regions_are_chosen_as_the_reference_chooses_them(path, n_queries, n_reg
 def test_scores_of_regions_are_those_of_the_rounded_means():
     index = FAMILIES["trellis"]()
     index.add(clustered(3000))
-    index.learn_regions(32)
+    index.learn_regions(n_regions=32)
     regions = index._learned().regions.regions()
     units = clustered(20, seed=4)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
@@ -252,7 +252,7 @@ def learned(request):
     """Entries in regions, and held-out queries."""
     index = FAMILIES[request.param]()
     index.add(clustered(6000, noise=0.8))
-    index.learn_regions(128)
+    index.learn_regions(n_regions=128)
     return index, clustered(400, seed=8, noise=0.8)
 
 
@@ -297,8 +297,8 @@ def test_single_queries_visit_few_entries(learned):
     some = index.search(queries[:1], 10, recall=0.9)
     assert some.exhaustive[0] == ""
     assert 0 < some.visited[0] < 0.4
-    assert index.search(queries[:1], 10, probes=3).visited[0] < 0.2
-    everything = index.search(queries[:1], 10, probes=128)
+    assert index._search(queries[:1], 10, recall=None, probes=3).visited[0] < 0.2
+    everything = index._search(queries[:1], 10, recall=None, probes=128)
     assert np.array_equal(everything.ids, index.search(queries[:1], 10).ids)
 
 
@@ -370,14 +370,16 @@ def test_the_cost_of_selecting_regions_counts(learned, monkeypatch):
     index, queries = learned
     monkeypatch.setattr(region_search, "CALL_COST", 1e9)
     assert index.search(queries[:1], recall=0.9).exhaustive[0].startswith("comparing all entries takes less time")
-    assert index.search(queries[:1], probes=3).exhaustive[0] == ""  # an explicit number of probes is always used
+    assert (
+        index._search(queries[:1], 10, recall=None, probes=3).exhaustive[0] == ""
+    )  # an explicit number of probes is always used
 
 
 def test_a_folder_keeps_regions(tmp_path):
     signals, queries = clustered(5000), clustered(9, seed=4)
     index = FAMILIES["adaptive"](path=tmp_path / "a")
     index.add(signals[:3000])
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     index.add(signals[3000:])
     index.upsert(signals[:50], ids=np.arange(50))
     index.remove(np.arange(100, 400))
@@ -397,8 +399,8 @@ def test_regions_are_the_same_for_the_same_seed():
     for seed in (0, 0, 1):
         index = FAMILIES["trellis"]()
         index.add(clustered(3000))
-        index.learn_regions(40, random_state=seed)
-        tables.append(index.store.tables["regions"]["means"])
+        index.learn_regions(n_regions=40, random_state=seed)
+        tables.append(index._store.tables["regions"]["means"])
     assert np.array_equal(tables[0], tables[1])
     assert tables[0].shape != tables[2].shape or not np.array_equal(tables[0], tables[2])
 
@@ -416,7 +418,7 @@ def test_calibration_entries_do_not_train_regions(monkeypatch):
     monkeypatch.setattr(regions, "learn_regions", spy)
     index = FAMILIES["sign"](originals="float32")
     index.add(clustered(3000))
-    index.learn_regions(32)
+    index.learn_regions(n_regions=32)
     assert len(np.unique(seen["left_out"])) == len(seen["left_out"]) == 750
 
 
@@ -425,7 +427,7 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
     signals, queries = clustered(4000, noise=0.8), clustered(300, seed=8, noise=0.8)
     index = FAMILIES["trellis"](originals=kind)
     index.add(signals)
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     units, others = (
         one / np.linalg.norm(one, axis=1, keepdims=True) for one in (index.get(np.arange(4000)).signals, queries)
     )
@@ -435,7 +437,7 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
     assert found.recall_of == "signals"
     assert recalls.mean() >= 0.89
     assert index.search(queries[:1], 10, recall=0.9).visited[0] < 1
-    check = index.check_recall(queries, recall=0.9)
+    check = index.check(queries, recall=0.9).recall
     assert abs(check.achieved - recalls.mean()) < 0.005
     impossible = index.search(queries[:20], 10, recall=0.9999)
     assert np.array_equal(np.sort(impossible.ids), np.sort(exact[:20]))
@@ -448,7 +450,7 @@ def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(mon
     for originals, is_exhaustive in ((None, True), ("float16", False)):
         index = FAMILIES["trellis"](originals=originals)
         index.add(clustered(4000))
-        index.learn_regions(64)
+        index.learn_regions(n_regions=64)
         monkeypatch.setattr(CodeComparison, "scan_cost", lambda *_: 1e-6)
         monkeypatch.setattr(CodeComparison, "visit_cost", lambda *_: 1.0)
         found = index.search(queries, 10, recall=0.9)
@@ -458,48 +460,43 @@ def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(mon
 
 def test_check_recall_compares_both_searches(learned):
     index, queries = learned
-    check = index.check_recall(queries, k=10, recall=0.9)
+    check = index.check(queries, k=10, recall=0.9).recall
     recalls, some = achieved(index, queries, 10, 0.9)
     assert check.achieved == pytest.approx(recalls.mean())
     assert check.interval[0] <= check.achieved <= check.interval[1]
     assert check.visited == pytest.approx(some.visited.mean())
     assert "asked 0.900" in str(check)
-    assert index.check_recall(recall=0.9).achieved >= 0.88  # entries, left out of their own results
+    assert index.check(recall=0.9).recall.achieved >= 0.88  # entries, left out of their own results
 
 
 def test_real_queries_calibrate(learned):
     index, queries = pickle.loads(pickle.dumps(learned[0])), learned[1]
-    index.calibrate_recall(queries[:200])
-    assert index.regions.n_queries == 200
-    index.calibrate_recall()  # a copy has no signals, so codes are decoded
-    assert index.regions.n_queries == 1500
+    n_regions = index.regions.n_regions
+    assert index.learn_regions(queries[:200], n_regions=n_regions).n_queries == 200
+    assert index.learn_regions(n_regions=n_regions).n_queries == 1500  # entries, whose codes are decoded
     with pytest.raises(ValueError, match="number of queries"):
-        index.calibrate_recall(queries[:199])
+        index.learn_regions(queries[:199], n_regions=n_regions)
 
 
 def test_bad_input_is_refused(learned):
     index, queries = learned
     for options, words in (
         ({"recall": 1.0}, r"recall must lie in \(0, 1\)"),
-        ({"recall": 0.9, "probes": 3}, "not both"),
         ({"recall": 0.9, "rescore": queries}, "rescore does not go with recall"),
-        ({"probes": 0}, "probes"),
     ):
         with pytest.raises(ValueError, match=words):
             index.search(queries, **options)
     with pytest.raises(ValueError, match="n_regions"):
-        index.learn_regions(1)
+        index.learn_regions(n_regions=1)
     with pytest.raises(ValueError, match="need at least 20000 entries"):
-        index.learn_regions(10_000)
-    with pytest.raises(ValueError, match="call learn_regions"):
-        FAMILIES["sign"]().calibrate_recall()
+        index.learn_regions(n_regions=10_000)
 
 
 def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
     index = FAMILIES["sign"](path=tmp_path / "a")
     index.add(clustered(20_000))
-    index.learn_regions(64)
-    (segment,) = index.store.snapshot.segments
+    index.learn_regions(n_regions=64)
+    (segment,) = index._store.snapshot.segments
     file = tmp_path / "a" / segment.columns.record.regions.path
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
@@ -515,7 +512,7 @@ def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
 def test_recall_is_asked_for_up_to_the_calibrated_number_of_neighbours():
     index = FAMILIES["sign"]()
     index.add(clustered(20_000))
-    index.learn_regions(64)
+    index.learn_regions(n_regions=64)
     queries = clustered(3, seed=4)
     reason = "recall is calibrated for k up to 100"
     assert reason not in index.search(queries, k=100, recall=0.5).exhaustive.tolist()
@@ -526,8 +523,8 @@ def test_recall_is_asked_for_up_to_the_calibrated_number_of_neighbours():
 def test_crafted_calibrations_of_recall_are_refused(name):
     index = FAMILIES["sign"]()
     index.add(clustered(20_000))
-    index.learn_regions(64)
-    table = dict(index.store.tables["recall"])
+    index.learn_regions(n_regions=64)
+    table = dict(index._store.tables["recall"])
     with pytest.raises(ValueError, match="have shapes"):
         RecallCalibration.from_table(table | {name: table[name][:-1]})
     with pytest.raises(ValueError, match=f"has no {name}"):
@@ -538,8 +535,8 @@ def test_crafted_calibrations_of_recall_are_refused(name):
 def test_crafted_tables_of_regions_are_refused(name):
     index = FAMILIES["sign"]()
     index.add(clustered(500))
-    index.learn_regions(16)
-    table = dict(index.store.tables["regions"])
+    index.learn_regions(n_regions=16)
+    table = dict(index._store.tables["regions"])
     for crafted in (table[name][:-1], np.full_like(table[name], 200)):
         if name in ("numbers", "scales", "coarse") and crafted.shape == table[name].shape:
             continue

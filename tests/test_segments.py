@@ -12,7 +12,7 @@ import topsign as ts
 from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments, merge_segments, take_positions
 from topsign.store.backends import hold_lock
-from topsign.store.folder_store import exists, store_for_recipe
+from topsign.store.opening import exists, store_for_recipe
 from topsign.store.segments import cut_segment
 from topsign.store.versions import Manifest
 
@@ -35,8 +35,8 @@ def test_parts_of_a_segment_are_its_entries(limit):
 
 
 def test_a_segment_without_metadata_has_no_bytes_of_them():
-    assert make_segment(0, 10).columns.sizes["metadata"] == 0
-    assert make_segment(0, 10, texts=[b"{}"] * 10).columns.sizes["metadata"] > 0
+    assert make_segment(0, 10).columns.metadata_bytes == 0
+    assert make_segment(0, 10, texts=[b"{}"] * 10).columns.metadata_bytes > 0
 
 
 def test_neighbours_are_grouped_while_they_fit():
@@ -101,7 +101,7 @@ def test_sizes_count_factors_and_unused_lanes(tmp_path, rng, stored):
     options = {"metric": "inner_product", "random_state": 7} | ({"path": tmp_path / "index"} if stored else {})
     index = ts.Index(32, family="grouped", n_bytes=4, **options)
     index.add(rng.standard_normal((33, 32)))
-    sizes = index.store.sizes
+    sizes = index._store.sizes
     assert (sizes["codes"], sizes["ids"]) == (2 * (4 + 2) * 32, 33 * 8)
 
 
@@ -112,11 +112,11 @@ def test_sizes_count_every_byte_of_the_folder(tmp_path, rng, n_entries):
     indexes = [ts.Index(family="grouped", **options, path=path) for path in (None, tmp_path / "index")]
     for index in indexes:
         index.add(signals, ids=[f"t{i}" for i in range(n_entries)], metadata=[{"row": i} for i in range(n_entries)])
-        index.learn_regions(16)
+        index.learn_regions(n_regions=16)
         index.add(signals[:9], ids=[f"u{i}" for i in range(9)])
         index.remove(["t3"])
         index.update_metadata(["t4"], [{"row": -4}])
-    memory, folder = (index.store.sizes for index in indexes)
+    memory, folder = (index._store.sizes for index in indexes)
     assert folder.total() == size_of(tmp_path / "index")
     assert folder.total() == ts.open_index(tmp_path / "index").store.sizes.total()
     columns = ["codes", "ids", "metadata", "text_ids", "originals", "regions", "removed", "tables"]

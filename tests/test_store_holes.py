@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from small import make_index
 
 import topsign as ts
-from topsign.store import backends, folder_store, stored_columns, versions
+from topsign.store import backends, opening, stored_columns, versions
 from topsign.store.backends import LocalFolder
 from topsign.store.versions import FORMAT, UnknownOutcomeError
 
@@ -39,7 +39,7 @@ def test_nothing_is_written_or_deleted_through_a_link(filled, signals, tmp_path,
         before = sorted(os.listdir(outside))
     with ts.open_index(filled) as index:
         assert index.search(signals[:1], k=1).ids == [[0]], "reading is safe"
-        for change in (lambda: index.add(signals[40:]), lambda: index.erase([3]), index.compact):
+        for change in (lambda: index.add(signals[40:]), lambda: index.remove([3], erase=True), index.compact):
             with pytest.raises(ts.StorageError, match=f"nothing was changed: {name} is a link"):
                 change()
     assert outside.exists() == (name != "lock")
@@ -65,9 +65,9 @@ def test_files_of_others_are_kept(filled, signals, monkeypatch):
     (filled / left).write_bytes(b"partial")
     with ts.open_index(filled) as index:
         index.add(signals[40:])
-        index.erase([3])
+        index.remove([3], erase=True)
         index.verify()
-        named = {file.path for file in index.store.now.manifest.files}
+        named = {file.path for file in index._store.now.manifest.files}
     assert left not in files_of(filled)
     assert len(files_of(filled)) == len(named) + 1 + len(strays)
 
@@ -179,13 +179,13 @@ def test_files_of_kept_versions_are_kept_and_others_deleted(filled, signals, mon
         opened = [ts.open_index(filled, version=version) for version in kept]
         for one in opened:
             one.verify()
-        named = {file.path for one in opened for file in one.store.now.manifest.files}
+        named = {file.path for one in opened for file in one._store.now.manifest.files}
         assert len(files_of(filled)) == len(named) + len(kept)
         assert set(named) < set(files_of(filled))
     index.refresh()
-    index.erase(index.ids[:1])
+    index.remove(index.ids[:1], erase=True)
     assert len(index.versions()) == 1
-    assert len(files_of(filled)) == 1 + len({file.path for file in index.store.now.manifest.files})
+    assert len(files_of(filled)) == 1 + len({file.path for file in index._store.now.manifest.files})
 
 
 # Errors after the commit
@@ -241,7 +241,7 @@ def test_a_version_that_can_be_neither_synced_nor_removed_is_unknown(filled, sig
         other.verify()
         assert_array_equal(other.ids, np.arange(50 if repeated else 60))
         assert other.versions() == [4]
-    assert len(files_of(filled)) == 1 + len([*index.store.now.manifest.files])
+    assert len(files_of(filled)) == 1 + len([*index._store.now.manifest.files])
 
 
 def test_an_error_of_closing_the_lock_is_no_refusal(filled, signals, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_pa
 
 def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, signals, monkeypatch):
     """Another process that creates an index of the same name removes only drafts whose creators are gone."""
-    memory, target, plain = make_index(), tmp_path / "copy.topsign", folder_store.write_segment
+    memory, target, plain = make_index(), tmp_path / "copy.topsign", opening.write_segment
     memory.add(signals)
 
     def write(*arguments):
@@ -303,7 +303,7 @@ def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, sig
         assert [*tmp_path.glob(".copy*")] == [draft]
         return plain(*arguments)
 
-    monkeypatch.setattr(folder_store, "write_segment", write)
+    monkeypatch.setattr(opening, "write_segment", write)
     memory.save(target)
     assert os.listdir(tmp_path) == ["copy.topsign"]
     with ts.open_index(target) as index:

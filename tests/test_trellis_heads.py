@@ -29,7 +29,7 @@ def head_of(weights, rng, **options):
 def test_logits_are_those_of_reconstructions(rng, weights, projection):
     X = rng.standard_normal((40, 96)).astype(np.float32)
     with pytest.warns(UserWarning, match="shrunk") if projection == "principal" else _nothing():
-        head = head_of(weights, rng, projection=projection)
+        head = head_of(weights, rng, basis=projection)
     exact = X @ head.recipe.weight_coding().decode(head.codes).T + head.biases
     error = np.abs(head.logits(X) - exact).max() / np.abs(exact).max()
     assert error < 1e-3  # inputs are rounded to 16 bits
@@ -93,7 +93,7 @@ def test_layers_and_classifiers_are_compressed(rng, weights):
     small = ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bytes=48, random_state=7)
     assert np.mean(small.predict(X) == (X @ weights.T).argmax(1)) > 0.9
     with pytest.warns(UserWarning, match="shrunk"):
-        ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bytes=12, projection="principal")
+        ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bytes=12, basis="principal")
 
 
 @pytest.mark.parametrize("family", [GroupedRecipe, TrellisRecipe])
@@ -136,7 +136,7 @@ def test_the_automatic_size_is_measured_where_there_are_data(rng, weights, proje
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "axes of 96 features")
         auto = ts.CompressedLinearClassifier(
-            LogisticRegression(max_iter=50), family="trellis", projection=projection, random_state=7
+            LogisticRegression(max_iter=50), family="trellis", basis=projection, random_state=7
         ).fit(X, y)
     assert auto.choice_.basis == "data"
     assert auto.choice_.agreement == np.mean(auto.predict(X) == auto.estimator_.predict(X)) >= 0.99

@@ -73,7 +73,7 @@ def test_a_search_calls_the_kernels_once(rng, monkeypatch):
         calls.append(sum(len(one.codes) for one in ranges))
         return kernel(scoring, ranges, *arguments, **options)
 
-    assert index.n_segments == 3
+    assert index.info["segments"] == 3
     index.search(steep(rng, 5), k=3)  # the first search also checks the null distribution
     monkeypatch.setattr(kernels.active(), "rank", counted)
     index.search(steep(rng, 5), k=3)
@@ -122,7 +122,7 @@ def test_learned_bases_have_no_p_values(rng):
     index = make(signals)
     index.add(signals)
     assert np.isnan(index.search(signals[:2], k=3).p_values).all()
-    for check in (index.check_null(signals[:50]), check_codes(index.recipe, index.store.snapshot)):
+    for check in (index.check(signals[:50], recall=None).null, check_codes(index.recipe, index._store.snapshot)):
         assert check.n_pairs == 0  # nothing was compared, because there is no null to check
     with pytest.raises(ValueError, match="false_alarm needs p-values"):
         index.within(signals[:2], false_alarm=0.01)
@@ -160,7 +160,7 @@ def test_calibration_gives_p_values_to_a_learned_basis(rng):
     found = index.search(impostors[500:], k=1500).p_values.mean(axis=1)
     assert abs(found.mean() - 0.5) < 4 * found.std() / np.sqrt(len(found))  # queries are independent, entries the same
     assert len(index.within(signals[:5], false_alarm=0.5).ids) > 0
-    assert index.check_null(impostors[500:]).trusted
+    assert index.check(impostors[500:], recall=None).null.trusted
 
 
 def test_learning_happens_once_and_before_searching(rng, tmp_path):
@@ -205,10 +205,10 @@ def test_drift_says_how_well_the_basis_fits(rng):
     signals = steep(rng, 2000)
     index = make(signals)
     index.add(signals)
-    assert 0.95 < index.drift() < 1.05
+    assert 0.95 < index.check(recall=None).drift < 1.05
     other = Index.from_recipe(index.recipe)
     other.add(rng.standard_normal((500, 32)))
-    assert other.drift() < 0.9
+    assert other.check(recall=None).drift < 0.9
 
 
 def test_drift_is_that_of_the_last_thousand_entries(rng):
@@ -218,15 +218,15 @@ def test_drift_is_that_of_the_last_thousand_entries(rng):
     index.add(signals)
     index.add(others)
     index.add(signals[:100])
-    assert index.n_segments == 3
+    assert index.info["segments"] == 3
     alone = Index.from_recipe(index.recipe)
     alone.add(np.concatenate([others, signals[:100]]))
-    assert_allclose(index.drift(), alone.drift(), rtol=1e-9)
-    assert index.drift() < 0.9
+    assert_allclose(index.check(recall=None).drift, alone.check(recall=None).drift, rtol=1e-9)
+    assert index.check(recall=None).drift < 0.9
     index.remove(index.ids[3000:3890])
-    assert 0.95 < index.drift() < 1.05
+    assert 0.95 < index.check(recall=None).drift < 1.05
     index.remove(index.ids)
-    assert np.isnan(index.drift())
+    assert np.isnan(index.check(recall=None).drift)
 
 
 def test_the_shell_builds_inspects_and_searches(rng, tmp_path):

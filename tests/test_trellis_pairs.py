@@ -128,7 +128,7 @@ def test_zero_reconstructions_have_score_zero(signals):
     pairing = index.recipe.pairing()
     pairing.steps[:] = 0
     comparison = pairing.prepare(index.get(range(5)).codes.data)
-    rows, values = comparison.rank(living_ranges(index.store.snapshot), 2)
+    rows, values = comparison.rank(living_ranges(index._store.snapshot), 2)
     assert_array_equal(rows, [[0, 1]] * 5)  # ties by ascending id
     assert_array_equal(values, np.zeros((5, 2)))
 

@@ -94,7 +94,7 @@ def check_keywords(given: Mapping[str, object], known: Iterable[str], where: str
     Traceback (most recent call last):
     TypeError: Index() has no parameter nbytes: did you mean n_bytes?
     """
-    names = sorted(known)
+    names = sorted(set(known))
     for name in given:
         if name not in names:
             similar = difflib.get_close_matches(name, names, n=1)

@@ -186,7 +186,7 @@ def _parts(
     elif ids is not None or metadata is not None:
         raise ValueError("an index has its own ids and metadata; ids= and metadata= apply only to codes")
     else:
-        entries, texts = _entries_of_index(source, n_rows), source.has_text_ids
+        entries, texts = _entries_of_index(source, n_rows), source.info["text_ids"]
     types = {"id": arrow.string() if texts else arrow.int64()}
     types |= {name: _type(arrow, values) for name, values in columns.items()}
     fields = [arrow.field(name, kind, nullable=False) for name, kind in types.items()]

@@ -60,7 +60,7 @@ else:
     elif verb == "compact":
         index.compact()
     elif verb == "erase":
-        index.erase([5, 6, 120])
+        index.remove([5, 6, 120], erase=True)
 """
 
 NEW = ("create", "first add with learning", "save")
@@ -89,8 +89,8 @@ def state_of(path):
                 ids.tolist(),
                 codes if codes is None else bytes(memoryview(codes).cast("B")).hex(),
                 None if entries is None else entries.metadata,
-                index.store.next_id,
-                sorted(index.store.sources),
+                index._store.next_id,
+                sorted(index._store.sources),
             ]
         )
 
@@ -158,7 +158,7 @@ def goes_on(path):
         index.add(np.ones((1, N_FEATURES)))
         index.verify()
         assert len(index) == n_entries + 1
-        named = {file.path for file in index.store.now.manifest.files}
+        named = {file.path for file in index._store.now.manifest.files}
     left = {str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()} - {"lock"}
     assert len(left) == len(named) + 1, f"files are left behind: {sorted(left - named)}"
     assert named < left

@@ -84,7 +84,7 @@ class Writer:
             try:
                 self.counts[self.change()] += 1
             except TimeoutError:
-                assert self.index.store.timeout is not None
+                assert self.index._store.timeout is not None
                 self.counts["timeout"] += 1
 
 
@@ -217,7 +217,7 @@ def main():
         assert found == expected, "the index does not hold what its writers were told"
         assert entries.codes == codes_of(index.ids.tolist())
         index.compact()
-        named = {file.path for file in index.store.now.manifest.files}
+        named = {file.path for file in index._store.now.manifest.files}
         left = {str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()} - {"lock"}
         assert len(left) == len(named) + 1, f"files are left behind: {sorted(left - named)}"
     print(

@@ -47,7 +47,7 @@ def calls(rng, index, path, signals, next_id, entries):
             ("update_metadata", lambda: index.update_metadata(some, len(some) * [{"n": next_id}]), entries),
             ("calibrate", lambda: index.calibrate(impostors), entries),
             ("compact", index.compact, entries),
-            ("erase", lambda: index.erase(some), entries - set(some)),
+            ("erase", lambda: index.remove(some, erase=True), entries - set(some)),
             ("save", lambda: index.save(f"{path}.{next_id}"), entries),
             ("refresh", index.refresh, entries),
             ("open", lambda: ts.open_index(path).close(), entries),

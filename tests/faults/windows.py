@@ -71,7 +71,7 @@ def locking(descriptor, mode, n_bytes):
 
 
 def become_windows():
-    assert "topsign._files" not in sys.modules
+    assert "topsign._system" not in sys.modules
     kernels.info()
     shutil._use_fd_functions = False
     os.unlink = os.remove = windows_unlink
@@ -109,7 +109,7 @@ def main():
         index.calibrate(np.random.default_rng(1).standard_normal((200, 32)))
         index.compact()
         index.verify()
-        with ts.open_index(path, timeout=0) as other, other.store.change():
+        with ts.open_index(path, timeout=0) as other, other._store.change():
             try:
                 ts.open_index(path, timeout=0.01).add(signals[:1])
                 raise AssertionError("two writers")
@@ -119,7 +119,7 @@ def main():
         left = n_files(path)
         said = ""
         try:
-            index.erase([5])
+            index.remove([5], erase=True)
         except ts.StorageError as error:
             said = str(error)
         assert "the entries are removed, but some of their files cannot be deleted yet" in said
@@ -128,7 +128,7 @@ def main():
         gc.collect()
         index.compact()  # nothing to merge, but cleans what could not be deleted
         assert n_files(path) < left, "files were not deleted later"
-        named = {file.path for file in index.store.now.manifest.files}
+        named = {file.path for file in index._store.now.manifest.files}
         assert n_files(path) == len(named) + 2
         assert len(index) == 279
         index.save(os.path.join(folder, "copy.topsign"))

@@ -60,7 +60,7 @@ def build(
 
     topsign build signals.npy -o cameras.topsign --family grouped --bytes 512
 
-    topsign build sentences.npy -o sentences.topsign --family grouped --bytes 48 --center --calibrate
+    topsign build vectors.npy -o vectors.topsign --family grouped --bytes 48 --center --originals int8 --calibrate
 
     topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48 --originals float16
 
@@ -77,6 +77,8 @@ def build(
     most = 0 if output.exists() else CHUNK_ROWS
     with _discarded(output, most), exit_on_error(2):
         columns = source.columns()
+        if calibrate and originals is None and not resume:
+            raise ValueError("--calibrate needs --originals; or calibrate later: topsign calibrate INDEX IMPOSTORS")
         files = open_files(signals, source.array, columns.names)
         if not any(file.n_signals for file in files):
             raise ValueError(f"{signals} holds no signals")
@@ -95,8 +97,7 @@ def build(
             index.calibrate()
     if regions and index.regions is None:
         show_learned(index, None)
-    more = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
-    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{more}")
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes")
 
 
 @contextmanager

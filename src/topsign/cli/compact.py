@@ -15,7 +15,7 @@ def compact(index: IndexPath, timeout: Wait = None) -> None:
     topsign compact cameras.topsign
     """
     opened = opened_index(index, timeout=timeout)
-    n_removed = opened.n_removed
+    n_removed = opened.info["removed"]
     with exit_on_error(1):
         opened.compact()
     left = f"{len(opened):,} entries in {opened.nbytes:,} bytes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +39,7 @@ def inspect(
     with exit_on_error(2):
         expected = [_expected(opened, rho) for rho in correlation or CORRELATIONS]
     expected = [row for row in expected if row]
-    header = opened.header | opened.recipe.described() | {"calibration": _calibration(opened)}
+    header = opened.info["header"] | opened.recipe.described() | {"calibration": _calibration(opened)}
     sizes = _sizes(opened, index) | _regions(opened) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
@@ -76,11 +75,11 @@ def _show_expected(rows: list[dict[str, Any]]) -> None:
 def _sizes(index: Index, path: Path) -> dict[str, Any]:
     return {
         "entries": len(index),
-        "removed": index.n_removed,
-        "segments": index.n_segments,
+        "removed": index.info["removed"],
+        "segments": index.info["segments"],
         "file_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
         "bytes_in_use": index.nbytes,
-        "originals_bytes": index.originals_nbytes,
+        **{f"{name}_bytes": n_bytes for name, n_bytes in index.info["bytes"].items()},
         "code_bytes_per_entry": index.recipe.code_bytes,
         "bits_per_dimension": round(8 * index.recipe.code_bytes / index.n_features, 4),
     }
@@ -108,8 +107,8 @@ def _regions(index: Index) -> dict[str, Any]:
 
 def _fit(index: Index) -> dict[str, float]:
     """Return how well a learned basis still fits; nothing for codes that learn none."""
-    drift = index.drift()
-    return {} if math.isnan(drift) else {"energy_of_recent_codes": round(drift, 4)}
+    drift = index.check(recall=None).drift
+    return {} if drift is None else {"energy_of_recent_codes": round(drift, 4)}
 
 
 def _expected(index: Index, correlation: float) -> dict[str, Any]:

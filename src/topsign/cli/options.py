@@ -85,15 +85,12 @@ Originals = Annotated[
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
 Recall = Annotated[float | None, typer.Option(help="Visit only as many regions as this recall needs, e.g. 0.95.")]
-Probes = Annotated[int | None, typer.Option(help="Visit this many regions.")]
 
 Nearest = Annotated[int | None, typer.Option("-k", help="Number of nearest entries per query. (default: 10)")]
 FalseAlarm = Annotated[
     float | None, typer.Option(help="Return all matches at this false-alarm rate per query; instead of -k.")
 ]
-RescoreFactor = Annotated[
-    int | None, typer.Option(help="Rescore this many times -k candidates with the kept originals.")
-]
+Rescore = Annotated[int | None, typer.Option(help="Rescore this many candidates with the kept originals.")]
 Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
 AdaptiveBits = Annotated[int | None, typer.Option(help="Sign codes: number of signs chosen by each query.")]
 WhereText = Annotated[
@@ -210,7 +207,7 @@ def check_output(output_format: str, output: Path | None) -> None:
 
 def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
     """Convert ids from the command line to the id type of the index."""
-    if index.has_text_ids:
+    if index.info["text_ids"]:
         return given
     wrong = [one for one in given if not one.isdecimal()]
     if wrong:

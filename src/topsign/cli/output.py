@@ -117,7 +117,7 @@ def named_values(values: Mapping[str, str], *, title: str) -> Table:
 
 def show_null(index: Index) -> None:
     """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
-    if index.calibration is None and not (found := index.check_null()).trusted:
+    if index.calibration is None and not (found := index.check(recall=None).null).trusted:
         remedy = "topsign calibrate learns a null that does" + (
             "" if index.recipe.parameters().get("center") else ", --center helps"
         )

@@ -53,14 +53,14 @@ def regions(
         files = open_files(check, array)
     with exit_on_error(1):
         queries = np.concatenate([np.asarray(file.rows()[:CHECK_QUERIES]) for file in files])[:CHECK_QUERIES]
-        found = opened.check_recall(queries, k=k, recall=0.95 if recall is None else recall)
+        found = opened.check(queries, k=k, recall=0.95 if recall is None else recall)
     console.print(str(found))
 
 
 def show_learned(index: Index, n_regions: int | None) -> None:
     """Learn the regions of an index with a progress bar, and print their number and properties."""
     with exit_on_error(1), bar("regions, %") as progress:
-        found = index.learn_regions("auto" if n_regions is None else n_regions, progress=progress)
+        found = index.learn_regions(n_regions=n_regions or "auto", progress=progress)
     if found is None:
         text = f"{len(index):,} entries need no regions: comparing all of them is faster"
     else:

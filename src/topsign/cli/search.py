@@ -18,10 +18,9 @@ from .options import (
     IndexPath,
     Nearest,
     Output,
-    Probes,
     QueryPath,
     Recall,
-    RescoreFactor,
+    Rescore,
     Scoring,
     ShowMetadata,
     WhereText,
@@ -40,9 +39,8 @@ class SearchOptions:
     false_alarm: FalseAlarm = None
     scoring: Scoring = "asymmetric"
     adaptive_bits: AdaptiveBits = None
-    rescore_factor: RescoreFactor = None
+    rescore: Rescore = None
     recall: Recall = None
-    probes: Probes = None
     where: WhereText = None
     force: Force = False
     metadata: ShowMetadata = False
@@ -64,7 +62,7 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions) -> None
 
     topsign search cameras.topsign queries.npy --scoring hamming --format json
 
-    topsign search sentences.topsign queries.npy -k 10 --rescore-factor 10
+    topsign search sentences.topsign queries.npy -k 10 --rescore 100
 
     topsign search docs.topsign queries.npy -k 10 --recall 0.95
 
@@ -82,20 +80,17 @@ def search_files(index: Any, queries: Location, options: SearchOptions, **others
 
     Queries are numbered consecutively over all files.
     """
-    if options.false_alarm is not None and options.rescore_factor is not None:
-        raise fail("--rescore-factor goes with -k; --false-alarm decides by codes", code=2)
+    if options.false_alarm is not None and options.rescore is not None:
+        raise fail("--rescore goes with -k; --false-alarm decides by codes", code=2)
     if options.k is not None and options.false_alarm is not None:
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
     given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
     given |= {"where": options.where, "with_metadata": options.metadata}
-    visits = {"recall": options.recall, "probes": options.probes}
     if options.false_alarm is None:
-        asked = {name: value for name, value in visits.items() if value is not None}
-        find, given = index.search, given | {"k": 10 if options.k is None else options.k} | asked
-        if options.rescore_factor is not None:
-            given |= {"rescore": True, "rescore_factor": options.rescore_factor}
-    elif any(value is not None for value in visits.values()):
-        raise fail("--false-alarm compares all entries; --recall and --probes go with -k", code=2)
+        find = index.search
+        given |= {"k": 10 if options.k is None else options.k, "recall": options.recall, "rescore": options.rescore}
+    elif options.recall is not None:
+        raise fail("--false-alarm compares all entries; --recall goes with -k", code=2)
     else:
         find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):

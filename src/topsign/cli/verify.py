@@ -18,6 +18,6 @@ def verify(index: IndexPath) -> None:
     opened = opened_index(index, readonly=True)
     with exit_on_error(1):
         opened.verify()
-    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.n_segments:,} segments"
+    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.info['segments']:,} segments"
     console.print(f"{index}: {sound}")
     show_null(opened)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,10 +19,9 @@ from .._files import Record
 from ..encoders import Encoder
 from ..errors import StorageError
 from ..families import METRICS, Recipe
-from ..index import Index
+from ..index import Index, deferred_of
 from ..index.addition import DeferredIndex
 from ..index.regions import IndexRegions
-from ..search import keep_signals, likely_excluded
 from ..signals import Location, TableColumns, list_files
 from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
 from ..store.folder_store import FolderChange, FolderStore
@@ -33,9 +30,7 @@ from .cluster import resolve_client, run_all, send
 from .plan import PlannedSegment
 from .segment_writing import (
     Coding,
-    Sample,
     Written,
-    joined_samples,
     write_from_files,
 )
 from .signal_sources import FileSource
@@ -137,11 +132,9 @@ def encode(
     n_entries = source.n_signals(missing)
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
-    below = likely_excluded(store.tables, recipe.n_features, len(store.snapshot) + n_entries)
     coding = Coding(recipe, store.originals, IndexRegions(recipe, store).regions())
-    written = _run(client, store, coding, plans, below, progress)
-    sample = _sample(client, source, plans, written, recipe.n_features, below)
-    _commit(client, store, coding, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
+    written = _run(client, store, coding, plans, progress)
+    _commit(client, store, coding, written, missing, first_id, n_entries, explicit=id_column is not None)
     return _encoded(store, sum(one.is_new for one in written))
 
 
@@ -161,8 +154,8 @@ def _check_encoder(encoder: object) -> None:
 
 def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: FileSource, out: Location) -> Recipe:
     """Return the recipe of an encoder, index or recipe."""
-    if isinstance(encoder, Index) and encoder.deferred is not None:
-        recipe = _learned(encoder.deferred, source, out)
+    if isinstance(encoder, Index) and (deferred := deferred_of(encoder)) is not None:
+        recipe = _learned(deferred, source, out)
     elif isinstance(encoder, Index):
         recipe = encoder.recipe
     else:
@@ -238,7 +231,6 @@ def _commit(
     store: FolderStore,
     coding: Coding,
     written: list[Written],
-    sample: Sample,
     sources: dict[str, Record],
     first_id: int,
     n_entries: int,
@@ -264,8 +256,6 @@ def _commit(
         regions = IndexRegions(store.recipe, store).regions(change.tables)
         is_same = regions is None or coding.regions is None or regions.generation == coding.regions.generation
         change.add_stored(records if is_same else [replace(one, regions=None) for one in records])
-        if store.originals is None:  # else calibration reads those
-            keep_signals(change, *sample)
         if explicit and change.next_id == first_id + n_entries:
             change.next_id = first_id  # the reserved ids were not needed
         change.next_id = max(change.next_id, last + 1)
@@ -281,7 +271,6 @@ def _run(
     store: FolderStore,
     coding: Coding,
     plans: list[PlannedSegment],
-    below: int | None,
     progress: Progress | None,
 ) -> list[Written]:
     """Return all segments in the order of the plans."""
@@ -297,7 +286,7 @@ def _run(
         return held
 
     def submit(plan: PlannedSegment) -> Future:
-        return client.submit(write_from_files, store.backend, sent(), names[plan], plan, below, pure=False)
+        return client.submit(write_from_files, store.backend, sent(), names[plan], plan, pure=False)
 
     total, done = sum(plan.n_entries for plan in plans), 0
     written: dict[PlannedSegment, Written] = {}
@@ -313,27 +302,6 @@ def _run(
     if failed:
         _raise_failed(store.path, [failed[plan] for plan in plans if plan in failed], len(plans))
     return [written[plan] for plan in plans]
-
-
-def _sample(
-    client: Client,
-    source: FileSource,
-    plans: list[PlannedSegment],
-    written: list[Written],
-    n_features: int,
-    below: int | None,
-) -> Sample:
-    """Return the signals for the calibration sample; those of segments that an earlier run wrote are read again."""
-    parts = [one.sample for one in written if one.sample is not None]
-    found = [plan for plan, one in zip(plans, written, strict=True) if one.sample is None]
-    submit = partial(source.submit_sample, n_features=n_features, below=below)
-    for _, part, error in run_all(client, found, submit, name=str):
-        if error is not None:
-            raise error
-        parts.append(part)
-    ids, signals = joined_samples(parts, n_features)
-    order = np.argsort(ids)
-    return ids[order], signals[order]
 
 
 def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoReturn:

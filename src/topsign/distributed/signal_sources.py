@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client
 
 from .._files import Record
 from ..signals import FilesRows, Place, SignalFile, TableColumns, check_same_columns, open_file
 from .cluster import run_all
 from .plan import PlannedSegment, plan_files
-from .segment_writing import sample_files
 
 HEADERS_PER_TASK = 64
 """Number of file headers read by one task."""
@@ -52,10 +51,6 @@ class FileSource:
 
     def n_signals(self, missing: dict[str, Record]) -> int:
         return sum(record["taken"] for record in missing.values())
-
-    def submit_sample(self, plan: PlannedSegment, n_features: int, below: int | None) -> Future:
-        """Read the calibration sample of an encoded segment."""
-        return self._client.submit(sample_files, plan, n_features, below, pure=False)
 
     def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
         new = [file for file in self._files if file.to_json()["url"] in missing]

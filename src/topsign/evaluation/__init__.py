@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from .measurement import evaluate
-from .report import (
-    STORED_WORDS,
-    Candidate,
-    Evaluation,
-    Option,
-    Recall,
-    SignalSource,
-    recall_words,
-    render,
-    stored_numbers,
-)
-from .sample import METRICS
+from .page import STORED_WORDS, recall_words, render, stored_numbers
+from .report import Candidate, Evaluation, Option, Recall
+from .source import SignalSource
+from .truth import METRICS
 
 __all__ = [
     "METRICS",

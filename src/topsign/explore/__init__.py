@@ -65,7 +65,7 @@ def page_of_entries(index: Index, *, start: int, count: int) -> dict[str, Any]:
 
 def neighbors_of_entry(index: Index, id: str, *, k: int, recall: float | None = None) -> dict[str, Any]:
     """Return the neighbours of an entry, whose signal is reconstructed from its code."""
-    wanted: Any = id if index.has_text_ids or not (id.isdecimal() and len(id) <= 18) else int(id)
+    wanted: Any = id if index.info["text_ids"] or not (id.isdecimal() and len(id) <= 18) else int(id)
     return nearest_entries(index, index.get([wanted]).codes.decode(), k=k, recall=recall)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ..index import Index, Matches, Neighbors, index_of
+from ..index import Index, Matches, Neighbors, index_of, store_of
 from ..store import MemoryStore
 from .device import Device, find_device, on_host
 from .engine import GpuEngine
@@ -84,7 +84,7 @@ class GpuIndex:
 
     def _take_entries(self) -> None:
         """Take the current snapshot, and the sources, which hold the calibration and the feature names."""
-        present, frozen = self._index.store, self._store
+        present, frozen = store_of(self._index), self._store
         snapshot = present.snapshot
         self._engine.chunks.keep(snapshot)
         frozen.snapshot, frozen.sources, frozen.next_id = snapshot, dict(present.sources), present.next_id

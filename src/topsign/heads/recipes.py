@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import Array
 from .._checks import check_choice, check_positive
 from .._random import RandomState, make_seed
-from ..errors import warn
+from .._warning import warn
 from ..families import Recipe
 from ..kernels import FACTOR_BYTES
 from ..projections import Projection

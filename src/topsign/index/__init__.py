@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import BaseIndex, LearnedIndex
 from .entries import Entries, Entry
-from .index import Index, index_of, open_index
+from .index import Index, deferred_of, index_of, open_index, store_of
 from .results import Match, Matches, Neighbors, Pairs
 
 __all__ = [
@@ -17,6 +17,8 @@ __all__ = [
     "Matches",
     "Neighbors",
     "Pairs",
+    "deferred_of",
     "index_of",
     "open_index",
+    "store_of",
 ]

@@ -21,14 +21,13 @@ from .._checks import (
     check_source,
     names_of_columns,
 )
+from .._extensions import load_extension
 from .._files import Record
-from .._lazy import load_extension
 from .._random import make_seed
 from ..encoding import Coder, check_signals, encode
 from ..errors import StorageError
 from ..families import METRICS, Recipe, check_parameters
 from ..projections.blocks import float_blocks
-from ..search import SampleDraw, first_excluded
 from ..store import (
     ORIGINAL_TYPES,
     Change,
@@ -90,7 +89,6 @@ class Addition:
     source: tuple[str, Record] | None
     feature_names: tuple[str, ...] | None
     coder: CoderOf | None
-    drawn: SampleDraw | None = None  # signals for the calibration sample
 
     @classmethod
     def checked(
@@ -119,16 +117,8 @@ class Addition:
         return int(self.part.stop - self.part.start)
 
     def encode(self, recipe: Recipe, part: slice) -> Bytes:
-        """Encode rows and draw the calibration sample in the same pass."""
-        coder: Coder | None = None if self.coder is None else self.coder(recipe)
-        observe = None if self.drawn is None else self.drawn.observe
-        return encode(recipe, self.signals, part=part, coder=coder, observe=observe)
-
-    def encode_first(self, recipe: Recipe) -> Bytes:
-        """Encode all rows before the store exists, with the ids of a new index."""
-        ids = np.arange(len(self)) if self.ids is None or isinstance(self.ids, list) else self.ids
-        self.drawn = SampleDraw(ids, self.signals.shape[1], first=self.part.start)
-        return self.encode(recipe, self.part)
+        """Encode rows."""
+        return encode(recipe, self.signals, part=part, coder=None if self.coder is None else self.coder(recipe))
 
     def check_signals(self, recipe: Recipe) -> None:
         """Raise the errors of :meth:`encode` without encoding."""
@@ -155,11 +145,6 @@ class Addition:
         new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if taken.size:
             change.replace(taken)
-        if originals is not None:
-            self.drawn = None  # calibration reads those
-        elif made is None:
-            below = first_excluded(change.tables, recipe.n_features)
-            self.drawn = SampleDraw(new, recipe.n_features, first=self.part.start, below=below)
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)
@@ -174,8 +159,6 @@ class Addition:
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:
             change.keep_source(*self.source)
-        if self.drawn is not None:
-            self.drawn.keep(change, new)
         if text_ids is None and (len(self) or not change.snapshot.has_text_ids):
             return new
         texts: Ids = as_texts(text.decode() for text in text_ids or ())
@@ -333,7 +316,7 @@ class DeferredIndex:
             return *self.joined(), None
         recipe, made = self.learn(addition.signals, addition.part), None
         if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
-            made = addition.encode_first(recipe)
+            made = addition.encode(recipe, addition.part)
         else:
             addition.check_signals(recipe)
         store = self.create(recipe)

@@ -31,7 +31,6 @@ from ..search import (
     VisitReport,
     find_groups,
     find_pairs,
-    own_signals,
     rank_exactly,
 )
 from ..significance import Calibration
@@ -39,9 +38,9 @@ from ..store import Store
 from .addition import DeferredIndex, kept_feature_names
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
-from .regions import IndexRegions, check_visits
+from .regions import IndexRegions, RecallCheck, check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
-from .significance import KEY, NullCheck, Significance, check_codes, check_pairs, choose_impostors
+from .significance import KEY, NullCheck, Significance, check_codes, check_pairs, choose_impostors, kept_sample
 from .significance import KEY as CALIBRATION
 
 
@@ -74,10 +73,6 @@ class LearnedIndex:
         found: Calibration | None = self._record(CALIBRATION, Calibration.from_json)
         return found
 
-    def own_signals(self) -> tuple[Array, Int64] | None:
-        """Return the stored sample of signals and their internal ids, or None."""
-        return own_signals(self.store.tables, self.store.snapshot, self.recipe.n_features)
-
     def keep_record(self, name: str, record: Record) -> None:
         """Store a record with the index."""
         self.store.apply(lambda change: change.keep_source(name, record))
@@ -93,6 +88,28 @@ class LearnedIndex:
         return known[1]
 
 
+@dataclass(frozen=True)
+class IndexCheck:
+    """Report of :meth:`topsign.Index.check`: the null of its scores, recall, and drift."""
+
+    null: NullCheck
+    recall: RecallCheck | None  # None without regions
+    drift: float | None
+    """Energy of the last 1,000 codes relative to that of the learning sample: below 0.9 learn a new recipe. None for
+    codes that learn nothing."""
+
+    def __str__(self) -> str:
+        lines = [f"null: {self.null}"]
+        lines += [] if self.recall is None else [f"recall: {self.recall}"]
+        lines += [] if self.drift is None else [f"drift: codes keep {self.drift:.2f} times the energy of the sample"]
+        return "\n".join(lines)
+
+
+RECENT = 1000  # entries whose drift is checked
+
+RESCORED = 4
+"""Candidates per neighbour that are rescored by default."""
+
 MAX_PLACES = 2**26
 """Places of results, most of which may be empty because k exceeds the number of entries."""
 
@@ -104,7 +121,7 @@ def find_nearest(
     k: int,
     *,
     originals: ExactSignals | None,
-    rescore_factor: int,
+    candidates: int,
     region_search: RegionSearch | None,
 ) -> Neighbors:
     """Return the k nearest entries of each query, by internal ids."""
@@ -121,37 +138,40 @@ def find_nearest(
         elif originals is None:
             hits = entries.nearest(scan, k)
         else:
-            hits = rank_exactly(scan, entries.nearest(scan, k * rescore_factor), originals, queries[block], k)
+            hits = rank_exactly(scan, entries.nearest(scan, candidates), originals, queries[block], k)
         blocks.append(FoundBlock(block, hits, scan.light()))
     found = Neighbors.of_blocks(blocks, entries, len(queries), k)
     return found if region_search is None else found._with_report(VisitReport.joined(visited), region_search.recall_of)
 
 
 def originals_for(
-    rescore: Source | bool | None, entries: EntrySet, recipe: Recipe, *, kept: str | None
-) -> ExactSignals | None:
-    """Return the signals to rescore with: by the ids that the user gave, those that the index keeps, or none."""
+    rescore: Source | bool | int | None, entries: EntrySet, recipe: Recipe, k: int, *, kept: str | None
+) -> tuple[ExactSignals | None, int]:
+    """Return the signals to rescore with (those that the user gave, or that the index keeps), and how many."""
     if rescore is None or rescore is False:
-        return None
-    if rescore is True:
+        return None, k
+    candidates = k * RESCORED if rescore is True or not isinstance(rescore, (int, np.integer)) else int(rescore)
+    if candidates < k:
+        raise ValueError(f"rescore={candidates} candidates are fewer than k={k}; rescore more, or lower k")
+    if isinstance(rescore, (int, np.integer)):
         if kept is None:
             raise ValueError(
-                "rescore=True needs signals that the index keeps; make it with originals=, or give the signals"
+                f"rescore={rescore} needs signals that the index keeps; make it with originals=, or give the signals"
             )
-        return entries.originals()
+        return entries.originals(), candidates
     if entries.has_text_ids:
         if not callable(rescore):
             raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
         fetch: Any = rescore
         rescore = lambda ids: fetch(entries.user_ids(ids))  # noqa: E731
-    return Originals(rescore, n_features=recipe.n_features, mean=recipe.center)
+    return Originals(rescore, n_features=recipe.n_features, mean=recipe.center), candidates
 
 
 class BaseIndex(ABC):
     """Abstract index: entries with ids, and search. Subclasses define where entries are stored and how they change."""
 
     def __init__(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
-        self._state, self.engine = state, engine
+        self._state, self._engine = state, engine
         self._learning = threading.Lock()  # held while the state changes
 
     @abstractmethod
@@ -170,8 +190,7 @@ class BaseIndex(ABC):
         return self._state.recipe
 
     @property
-    def store(self) -> Store:
-        """Storage of the entries, for internal use."""
+    def _store(self) -> Store:
         return self._state.store
 
     @property
@@ -226,7 +245,7 @@ class BaseIndex(ABC):
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        return len(self.store.snapshot)
+        return len(self._store.snapshot)
 
     def __contains__(self, id: object) -> bool:
         """Return whether an entry has this id."""
@@ -255,14 +274,12 @@ class BaseIndex(ABC):
         queries: npt.ArrayLike,
         k: int = 10,
         *,
-        scoring: str = "asymmetric",
-        adaptive_bits: int | None = None,
-        among: npt.ArrayLike | None = None,
-        where: Where | None = None,
-        rescore: Source | bool | None = None,
-        rescore_factor: int = 4,
         recall: float | None = None,
-        probes: int | None = None,
+        where: Where | None = None,
+        among: npt.ArrayLike | None = None,
+        scoring: str = "asymmetric",
+        rescore: Source | bool | int | None = None,
+        adaptive_bits: int | None = None,
         with_metadata: bool = False,
     ) -> Neighbors:
         """Return the k nearest entries of each query in the current snapshot.
@@ -272,34 +289,32 @@ class BaseIndex(ABC):
         queries : array of shape (n_queries, n_features) or (n_features,)
         k : int
             Number of neighbours. If fewer entries are considered, the rest is filled with id -1 and nan.
+        recall : float in (0, 1), optional
+            Visit only as many regions (:meth:`learn_regions`) as this expected recall requires according to the
+            calibration. The recall refers to the exact neighbours if the index keeps originals, otherwise to the
+            exhaustive search over codes. All entries are visited if that is faster, or if the recall cannot be promised
+            otherwise; ``exhaustive`` of the result gives the reason. Without ``recall`` a search is exhaustive and
+            exact.
+        where : str or dict, optional
+            Search only entries whose metadata satisfy this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
+            a dict of equalities; see :mod:`topsign.index.filters`. The result is exact.
+        among : sequence of ids, optional
+            Search only the entries with these ids.
         scoring : "asymmetric" or "hamming"
             ``asymmetric`` uses the query's real-valued projections and orders by the estimated score.
             ``hamming`` orders by the number of differing signs, from which scores and p-values are derived.
+        rescore : True, int, array, memory map or callable, optional
+            Order the best entries by their exact score, with which p-values are exact, too. True rescores ``4 * k``
+            entries with the originals that the index keeps, an integer that many. An array whose row i is the signal
+            with id i, or a callable ``rescore(ids)`` that returns one row per id and is called once per query, takes
+            the place of kept originals.
         adaptive_bits : int in [1, n_pool], optional
             With sign codes each query compares only its largest projections, this many of them; distances
             are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
             correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
             the sum over the chosen projections as normal.
-        among : sequence of ids, optional
-            Search only the entries with these ids.
-        where : str or dict, optional
-            Search only entries whose metadata satisfy this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
-            a dict of equalities; see :mod:`topsign.index.filters`. The result is exact.
         with_metadata : bool
             Whether the result includes the metadata of its entries.
-        rescore : array, memory map, callable or True, optional
-            Original signals: True for the originals kept by the index, an array whose row i is the signal with id i, or
-            a callable ``rescore(ids)`` that returns one row per id and is called once per query. The best
-            ``k * rescore_factor`` entries by code are then ordered by their exact score, and scores and p-values are
-            exact.
-        recall : float in (0, 1), optional
-            Visit only as many regions (:meth:`learn_regions`) as this expected recall requires according to the
-            calibration. The recall refers to the exact neighbours if the index keeps originals, otherwise to the
-            exhaustive search over codes. All entries are visited if that is faster, or if the recall cannot be promised
-            otherwise; ``exhaustive`` of the result gives the reason. Without ``recall`` and ``probes`` a search is
-            exhaustive and exact.
-        probes : int, optional
-            Visit this many regions instead.
 
         Notes
         -----
@@ -308,12 +323,31 @@ class BaseIndex(ABC):
         many comparisons. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it.
         Raises ValueError, naming the row, for a zero query, which has no direction.
         """
-        k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
+        options: dict[str, Any] = {"scoring": scoring, "rescore": rescore, "adaptive_bits": adaptive_bits}
+        options |= {"where": where, "among": among}
+        return self._search(queries, k, recall=recall, probes=None, with_metadata=with_metadata, **options)
+
+    def _search(
+        self,
+        queries: npt.ArrayLike,
+        k: int,
+        *,
+        recall: float | None,
+        probes: int | None,
+        where: Where | None = None,
+        among: npt.ArrayLike | None = None,
+        scoring: str = "asymmetric",
+        rescore: Source | bool | int | None = None,
+        adaptive_bits: int | None = None,
+        with_metadata: bool = False,
+    ) -> Neighbors:
+        """Search for a recall, or visit a number of regions."""
+        k = check_count(k, "k")
         queries = self._checked(queries, "queries")
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
         entries = whole.filtered(among, where)
-        originals = originals_for(rescore, whole, self.recipe, kept=self.originals)
+        originals, candidates = originals_for(rescore, whole, self.recipe, k, kept=self.originals)
         if adaptive_bits is None:
             self._learned().significance.observe(whole, queries, scoring, self.calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
@@ -324,7 +358,7 @@ class BaseIndex(ABC):
             region_search = self._learned().regions.search(whole, entries, k=k, recall=recall, probes=probes)
         scans = self._query_blocks(queries, nulls=self._nulls(), **options)
         return find_nearest(
-            scans, entries, queries, k, originals=originals, rescore_factor=factor, region_search=region_search
+            scans, entries, queries, k, originals=originals, candidates=candidates, region_search=region_search
         ).finished(whole, with_metadata=with_metadata)
 
     def within(
@@ -442,8 +476,8 @@ class BaseIndex(ABC):
         Parameters
         ----------
         impostors : array of shape (n_signals, n_features), optional
-            Signals that match no entry, similar to future queries. Without them, the index's own signals are used, each
-            without its own entry; near-duplicates among them can only raise thresholds.
+            Signals that match no entry, similar to future queries. Without them, the originals that the index keeps are
+            used, each without its own entry; near-duplicates among them can only raise thresholds.
         ids : sequence of ids, optional
             Ids of the given signals, if they are entries of the index. A signal is not compared with itself.
         false_alarm : float in (0, 1)
@@ -455,8 +489,9 @@ class BaseIndex(ABC):
         Raises
         ------
         ValueError
-            If the level cannot be promised: too few signals, impostors that are entries of the index, or so many
-            near-duplicates among the index's own signals that copies of entries would not be found.
+            If the level cannot be promised: no impostors and no originals, too few signals, impostors that are entries
+            of the index, or so many near-duplicates among the index's own signals that copies of entries would not be
+            found.
 
         Notes
         -----
@@ -467,26 +502,36 @@ class BaseIndex(ABC):
         given = None if impostors is None else self._checked(impostors, "impostors")
         own = None if ids is None else self._internal_ids(ids)
         state = self._learned()
-        signals = choose_impostors(given, own, state.own_signals())
+        signals = choose_impostors(given, own, kept_sample(state.store.snapshot))
         options: Any = {"random_state": random_state, "progress": progress}
         learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
         state.keep_record(KEY, learned.to_json())
         return learned
 
-    def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
-        """Compare the scores of random pairs with the null distribution in use.
+    def check(self, queries: npt.ArrayLike | None = None, *, k: int = 10, recall: float | None = 0.95) -> IndexCheck:
+        """Check what the index promises with queries, or without them with its own entries, and return one report.
 
-        Pairs consist of queries and entries. Without queries, signals from the calibration sample are used, or codes of
-        entries are compared with each other under the null distribution of isotropic signals.
+        The report compares scores of random pairs with the null distribution in use, measures the recall that
+        ``search(k=k, recall=recall)`` achieves if there are regions and ``recall`` is not None, and the drift of the
+        entries if the recipe was learned from signals.
         """
-        whole, sample, own = self._entries(), self._learned().own_signals(), None
-        if queries is not None:
-            signals: Array = self._checked(queries, "queries")
-        elif sample is not None:
-            signals, own = sample
+        given = None if queries is None else self._checked(queries, "queries")
+        whole, state = self._entries(), self._learned()
+        signals, own = (given, None) if given is not None else kept_sample(state.store.snapshot) or (None, None)
+        if signals is None:
+            null = check_codes(self.recipe, whole)
         else:
-            return check_codes(self.recipe, whole)
-        return check_pairs(self.recipe, whole, signals, scoring, self._nulls(), own)
+            null = check_pairs(self.recipe, whole, signals, "asymmetric", self._nulls(), own)
+        achieved = None
+        if recall is not None and state.regions.regions() is not None:
+            achieved = state.regions.check(self.search, given, k=check_count(k, "k"), recall=recall)
+        return IndexCheck(null, achieved, self._drift())
+
+    def _drift(self) -> float | None:
+        """Return the energy of the last codes relative to that of the learning sample; None if nothing is learned."""
+        snapshot = self._store.snapshot
+        rows = snapshot.last(RECENT)
+        return self.recipe.energy_ratio(snapshot.gather("codes", rows)) if rows.size else None
 
     # Shared
 
@@ -506,7 +551,7 @@ class BaseIndex(ABC):
 
     def _internal_ids(self, ids: npt.ArrayLike) -> Int64:
         """Return the internal ids of entries; an unknown one raises."""
-        snapshot = self.store.snapshot
+        snapshot = self._store.snapshot
         return snapshot.gather("ids", rows_of(snapshot, ids)).astype(np.int64)
 
     def _checked(self, signals: npt.ArrayLike, name: str) -> Array:

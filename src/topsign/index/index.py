@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Float32
-from .._checks import as_signals, check_count, check_flag, check_metadata, names_of_columns
+from .._checks import as_signals, check_flag, check_metadata, names_of_columns
+from .._extensions import load_extension
 from .._files import Record
-from .._lazy import load_extension
 from .._random import RandomState
-from ..errors import StorageError, warn
+from .._warning import warn
+from ..errors import StorageError
 from ..families import Recipe
 from ..projections import Projected, Projection
-from ..search import ENGINE, Engine, Progress, QueryBlock, pruned, query_blocks
+from ..search import ENGINE, Engine, Progress, QueryBlock, query_blocks
 from ..signals import from_table
 from ..store import (
     Change,
@@ -35,9 +35,7 @@ from ..store import (
 from .addition import OWN, Addition, DeferredIndex, coder_for
 from .base import BaseIndex, LearnedIndex
 from .entries import EntrySet, Ids, LocalEntries, rows_of
-from .regions import RecallCheck, RegionSummary
-
-RECENT = 1000  # entries that :meth:`Index.drift` looks at
+from .regions import RegionSummary
 
 
 class Index(BaseIndex):
@@ -141,53 +139,40 @@ class Index(BaseIndex):
         return index_of(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
 
     def _entries(self) -> EntrySet:
-        return LocalEntries(self.recipe, self.store.snapshot)
+        return LocalEntries(self.recipe, self._store.snapshot)
 
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
-        return query_blocks(self.recipe, queries, engine=self.engine, **options)
+        return query_blocks(self.recipe, queries, engine=self._engine, **options)
 
     # Parts
 
     @property
-    def deferred(self) -> DeferredIndex | None:
-        """State of an index that has not learned its recipe, otherwise None; for internal use."""
+    def _deferred(self) -> DeferredIndex | None:
+        """State of an index that has not learned its recipe, otherwise None."""
         return self._state if isinstance(self._state, DeferredIndex) else None
 
     @property
-    def header(self) -> Record:
-        """Format and version of the library that wrote a durable index, and the recipe; in memory the recipe."""
-        return self.store.header or self.recipe.to_json()
-
-    @property
-    def n_segments(self) -> int:
-        """Number of segments."""
-        return len(self.store.snapshot.segments)
-
-    @property
-    def n_removed(self) -> int:
-        """Number of removed entries, whose bytes :meth:`compact` frees."""
-        snapshot = self.store.snapshot
-        return sum(map(len, snapshot.segments)) - len(snapshot)
+    def info(self) -> Record:
+        """Description of the index: entries, removed entries, segments, bytes by content, header, kind of ids."""
+        snapshot, recipe = self._store.snapshot, self.recipe
+        return {
+            "entries": len(snapshot),
+            "removed": sum(map(len, snapshot.segments)) - len(snapshot),
+            "segments": len(snapshot.segments),
+            "bytes": dict(self._store.sizes),
+            "text_ids": bool(snapshot.has_text_ids),
+            "header": self._store.header or recipe.to_json(),
+        }
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes (with their factor bytes, in whole blocks of 32), ids, regions and metadata."""
-        return sum(segment.nbytes for segment in self.store.snapshot.segments)
-
-    @property
-    def originals_nbytes(self) -> int:
-        """Bytes of the kept signals, in memory or in files; searches read only the signals of candidates."""
-        return sum(segment.columns.sizes["originals"] for segment in self.store.snapshot.segments)
+        """Bytes of all that the index holds, in memory or in its folder; :attr:`info` says of what."""
+        return self._store.sizes.total()
 
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self.store.sources.items() if not name.startswith(OWN)}
-
-    @property
-    def has_text_ids(self) -> bool:
-        """Whether the ids of the entries are texts."""
-        return bool(self.store.snapshot.has_text_ids)
+        return {name: record for name, record in self._store.sources.items() if not name.startswith(OWN)}
 
     # Learning
 
@@ -199,20 +184,10 @@ class Index(BaseIndex):
         """
         values = as_signals(sample, n_features=self.n_features, name="sample")
         with self._learning:
-            if self.deferred is None:
+            if self._deferred is None:
                 raise ValueError("this index has its recipe already; make another index to learn from other signals")
-            self._state = LearnedIndex(*self.deferred.fit(values, names_of_columns(sample)))
+            self._state = LearnedIndex(*self._deferred.fit(values, names_of_columns(sample)))
         return self
-
-    def drift(self) -> float:
-        """Return the energy of the last 1,000 codes relative to that of the learning sample: 1 if the basis fits.
-
-        Below 0.9, learn a new recipe. nan without entries, and for codes that learn nothing.
-        """
-        snapshot = self.store.snapshot
-        rows = snapshot.last(RECENT)
-        found = self.recipe.energy_ratio(snapshot.gather("codes", rows)) if rows.size else None
-        return float("nan") if found is None else found
 
     # Entries
 
@@ -258,7 +233,7 @@ class Index(BaseIndex):
         return self._write(signals, device=device, replacing=False, **given)
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
-        deferred, made = self.deferred, None
+        deferred, made = self._deferred, None
         coder = coder_for(device, self.recipe if deferred is None else deferred.recipe_type)
         known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
         addition = Addition.checked(signals, **known, **options)
@@ -266,8 +241,8 @@ class Index(BaseIndex):
             if deferred.can_wait(addition):
                 return np.empty(0, np.int64)
             with self._learning:
-                if self.deferred is not None:  # no other thread was first
-                    recipe, store, made = self.deferred.learn_first(addition)
+                if self._deferred is not None:  # no other thread was first
+                    recipe, store, made = self._deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
         state = self._learned()
         return state.store.apply(
@@ -322,26 +297,29 @@ class Index(BaseIndex):
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replace the metadata of entries in one transaction; None deletes it. An unknown id changes nothing."""
         notes = list(metadata)
-        self.store.apply(lambda change: _update_metadata(change, ids, notes))
+        self._store.apply(lambda change: _update_metadata(change, ids, notes))
 
-    def remove(self, ids: npt.ArrayLike) -> None:
+    def remove(self, ids: npt.ArrayLike, *, erase: bool = False) -> None:
         """Remove entries; an unknown id raises ValueError and removes nothing.
 
         Searches see all of the entries or none. In a durable index the removal is durable when this returns;
         :meth:`compact` frees their bytes.
+
+        Parameters
+        ----------
+        ids : sequence of ids
+        erase : bool
+            Also delete every file that holds the entries, for data that must not remain on disk: segments are
+            rewritten, and all earlier versions are deleted. Processes that still read an older version keep its bytes
+            until they refresh or end; copies made with :meth:`save` keep theirs. Raises StorageError if the entries
+            were removed but a file could not be deleted, because another program has it open on Windows.
         """
-        self.store.apply(lambda change: change.remove(rows_of(change.snapshot, ids)))
+        erase = check_flag(erase, "erase")
 
-    def erase(self, ids: npt.ArrayLike) -> None:
-        """Remove entries and delete every file that holds them, for data that must not remain on disk.
+        def change(change: Change) -> None:
+            (change.erase if erase else change.remove)(rows_of(change.snapshot, ids))
 
-        Rewrites the segments that hold the entries and deletes all earlier versions. Processes that still read an older
-        version keep its bytes until they refresh or end; copies made with :meth:`save` keep theirs.
-
-        Raises StorageError if the entries were removed but a file could not be deleted, because another program has it
-        open on Windows.
-        """
-        self.store.apply(lambda change: _erase(change, ids))
+        self._store.apply(change)
 
     # Searching
 
@@ -371,8 +349,9 @@ class Index(BaseIndex):
 
     def learn_regions(
         self,
-        n_regions: int | str = "auto",
+        queries: npt.ArrayLike | None = None,
         *,
+        n_regions: int | str = "auto",
         random_state: int = 0,
         progress: Progress | None = None,
     ) -> RegionSummary | None:
@@ -384,6 +363,9 @@ class Index(BaseIndex):
 
         Parameters
         ----------
+        queries : array of shape (n_queries, n_features), optional
+            Typical queries to calibrate recall with, at least 200 that are not entries; 1,000 or more are better. By
+            default entries are the queries, as kept originals or decoded codes; these do not train the regions.
         n_regions : int or "auto"
             "auto" is 8 sqrt(n), rounded to a power of two; below 20,000 entries none, because comparing all of them
             is faster.
@@ -391,46 +373,9 @@ class Index(BaseIndex):
             Seed. The same entries give the same regions, up to the rounding of matrix products.
         progress : callable, optional
             Called with a percentage done, and 100.
-
-        Notes
-        -----
-        Recall is calibrated with kept originals, else with signals that this object has added, else with decoded
-        codes. These entries do not train the regions. :meth:`calibrate_recall` takes real queries, which are better.
-        """
-        options: dict[str, Any] = {"progress": progress}
-        return self._learned().regions.learn(n_regions, seed=random_state, **options)
-
-    def calibrate_recall(
-        self,
-        queries: npt.ArrayLike | None = None,
-        *,
-        random_state: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        """Calibrate the recall of searches again: with real queries, or with other entries.
-
-        Parameters
-        ----------
-        queries : array of shape (n_queries, n_features), optional
-            Typical queries, at least 200 that are not entries; 1,000 or more are better.
         """
         given = None if queries is None else self._checked(queries, "queries")
-        self._learned().regions.calibrate(given, seed=random_state, progress=progress)
-
-    def check_recall(
-        self,
-        queries: npt.ArrayLike | None = None,
-        *,
-        k: int = 10,
-        recall: float = 0.95,
-    ) -> RecallCheck:
-        """Search for queries twice, for a recall and among all entries, and return the recall achieved.
-
-        Without queries, entries of the index are the queries, each left out of its own results.
-        """
-        given = None if queries is None else self._checked(queries, "queries")
-        search = partial(self.search)
-        return self._learned().regions.check(search, given, k=check_count(k, "k"), recall=recall)
+        return self._learned().regions.learn(n_regions, given, seed=random_state, progress=progress)
 
     # Storage
 
@@ -439,16 +384,16 @@ class Index(BaseIndex):
 
         :func:`topsign.open_index` opens the folder. The copy of a durable index is consistent, even while others write.
         """
-        store = self.store
-        save_store(path, self.recipe, store, tables=pruned(store.tables, store.snapshot))
+        store = self._store
+        save_store(path, self.recipe, store, tables=store.tables)
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""
-        self.store.apply(_compact)
+        self._store.apply(lambda change: change.compact())
 
     def versions(self) -> list[int]:
         """Return the kept versions of a durable index; ``open_index(path, version=...)`` opens one."""
-        return self.store.versions()
+        return self._store.versions()
 
     def refresh(self) -> bool:
         """Load changes by other processes; return whether there were any.
@@ -456,22 +401,22 @@ class Index(BaseIndex):
         A search sees the index as of its opening, its last change by this object, or its last refresh.
         """
         with self._learning:
-            if self.deferred is not None and self.deferred.exists():
-                self._state = LearnedIndex(*self.deferred.joined())
+            if self._deferred is not None and self._deferred.exists():
+                self._state = LearnedIndex(*self._deferred.joined())
                 return True
-        return self.store.refresh()
+        return self._store.refresh()
 
     def verify(self) -> None:
         """Verify every checksum and every id of a durable index; raise StorageError that names the damage."""
-        self.store.verify()
+        self._store.verify()
 
     def close(self) -> None:
         """Release the files of a durable index, or the entries in memory; not needed before exit."""
-        self.store.close()
+        self._store.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle an index in memory with its entries, a durable one as its path."""
-        return _pickled(self.recipe, self.store)
+        return _pickled(self.recipe, self._store)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         BaseIndex.__init__(self, LearnedIndex(*_unpickled(state)), ENGINE)
@@ -489,6 +434,16 @@ class Index(BaseIndex):
             return f"Index({len(self)} entries, family={self.family!r}, {self.recipe.summary})"
         except StorageError:
             return f"Index(family={self.family!r}, {str(self.path)!r}, closed)"
+
+
+def store_of(index: Index) -> Store:
+    """Return the storage of an index, for packages that change more than its entries."""
+    return index._store
+
+
+def deferred_of(index: Index) -> DeferredIndex | None:
+    """Return the parameters of an index that has not learned its recipe, otherwise None."""
+    return index._deferred
 
 
 def index_of(recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> Index:
@@ -545,18 +500,6 @@ def _update_metadata(change: Change, ids: npt.ArrayLike, notes: Sequence[Note]) 
         raise ValueError("ids must differ: each entry has one metadata")
     if rows.size:
         change.update_metadata(rows, texts)
-
-
-def _erase(change: Change, ids: npt.ArrayLike) -> None:
-    """Remove entries, their signals in the calibration sample, and every file that holds them."""
-    change.erase(rows_of(change.snapshot, ids))
-    change.tables = pruned(change.tables, change.snapshot)
-
-
-def _compact(change: Change) -> None:
-    """Drop removed entries, and merge small segments."""
-    change.compact()
-    change.tables = pruned(change.tables, change.snapshot)
 
 
 def _pickled(recipe: Recipe, store: Store) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from ..search import (
     decoded_rows,
     learn_regions,
     n_calibration,
-    own_signals,
     queries_of,
     sample_rows,
 )
@@ -176,10 +175,14 @@ class IndexRegions:
 
         return assign
 
-    def learn(self, n_regions: int | str, *, seed: int, progress: Progress | None) -> RegionSummary | None:
+    def learn(
+        self, n_regions: int | str, given: Array | None, *, seed: int, progress: Progress | None
+    ) -> RegionSummary | None:
         """Learn regions, assign all entries to them, and calibrate recall, in one change; None if there are too few."""
         if n_regions != "auto":
             n_regions = check_count(n_regions, "n_regions", minimum=2, maximum=MAX_REGIONS)
+        if given is not None:
+            check_count(len(given), "the number of queries", minimum=MIN_RECALL_QUERIES)
 
         def learn(change: Change) -> bool:
             n_entries = len(change.snapshot)
@@ -200,6 +203,8 @@ class IndexRegions:
             )
             change.add_extras(self._assignments(regions, change.snapshot, steps.part(40, 80)))
             change.tables[REGIONS] = regions.to_table()
+            if given is not None:
+                queries = CalibrationQueries(given, None, queries.originals)
             self._calibrate(change, regions, queries, progress=steps.part(80, 100))
             return True
 
@@ -211,22 +216,6 @@ class IndexRegions:
             found.append({REGIONS: regions.assign_codes(self._recipe, segment.codes)})
             progress(number + 1, len(snapshot.segments))
         return found
-
-    def calibrate(self, signals: Array | None, *, seed: int, progress: Progress | None) -> None:
-        """Calibrate recall again, with these queries or with entries."""
-        if signals is not None:
-            check_count(len(signals), "the number of queries", minimum=200)
-
-        def calibrate(change: Change) -> None:
-            regions = self.regions(change.tables)
-            if regions is None:
-                raise ValueError("recall is calibrated for regions; call learn_regions() first")
-            queries = self.queries(change.snapshot, seed)
-            if signals is not None:
-                queries = CalibrationQueries(signals, None, queries.originals)
-            self._calibrate(change, regions, queries, progress=progress)
-
-        self._store.apply(calibrate)
 
     def _calibrate(
         self,
@@ -250,8 +239,7 @@ class IndexRegions:
     def queries(self, snapshot: Snapshot, seed: int) -> CalibrationQueries:
         """Return entries of a snapshot as queries."""
         originals = None if self._store.originals is None else LocalEntries(self._recipe, snapshot).originals()
-        sample = own_signals(self._store.tables, self._store.snapshot, self._recipe.n_features)
-        return CalibrationQueries.of_entries(self._recipe, snapshot, sample, originals, seed=seed)
+        return CalibrationQueries.of_entries(self._recipe, snapshot, originals, seed=seed)
 
     def check(self, search: Callable[..., Neighbors], signals: Array | None, *, k: int, recall: float) -> RecallCheck:
         """Return the recall that a search achieves, with these queries or with entries."""
@@ -312,20 +300,14 @@ class CalibrationQueries:
         cls,
         recipe: Recipe,
         snapshot: Snapshot,
-        sample: tuple[Array, Int64] | None,
         originals: KeptOriginals | None,
         *,
         seed: int,
     ) -> CalibrationQueries:
-        """Return entries as queries: kept signals, else signals that were added lately, else decoded codes."""
+        """Return entries as queries: kept signals, else decoded codes."""
         rng = np.random.default_rng([seed, 1])
         most = max(1, len(snapshot) // 4)  # the others train the regions
         n_queries = min(most, n_calibration(snapshot, recipe.n_features, exact=originals is not None))
-        if originals is None and sample is not None:
-            signals, ids = sample
-            known = np.flatnonzero(ids >= 0)[:most]
-            if len(known) >= MIN_RECALL_QUERIES:
-                return cls(signals[known], ids[known], None)
         rows = sample_rows(snapshot, n_queries, rng)
         ids = snapshot.gather("ids", rows).astype(np.int64)
         kept = None if originals is None else snapshot.signals(rows)

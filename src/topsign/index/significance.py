@@ -13,8 +13,9 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import check_false_alarm
 from .._random import RandomState
 from .._rows import take_rows
+from .._warning import warn
 from ..encoding import encode
-from ..errors import CalibrationWarning, warn
+from ..errors import CalibrationWarning
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
 from ..search import Hits, Progress, QueryBlock, query_blocks
@@ -39,6 +40,9 @@ COPY = 0.99
 
 MAX_SAME = 0.05
 """Share of impostors that may have the code of an entry: small codes of different signals are equal now and then."""
+
+MAX_SIGNALS = 2000
+"""Kept originals that an index is calibrated with."""
 
 MIN_DETECTED = 0.95
 """Share of copies that must reach the threshold of a calibration from the index's own signals."""
@@ -172,10 +176,20 @@ class Significance:
         return learn if self._recipe.center is not None else f"make the index with center=True, or {learn}"
 
 
+def kept_sample(snapshot: Snapshot) -> tuple[Array, Int64] | None:
+    """Return up to 2,000 kept originals, drawn at random, and the ids of their entries; None without originals."""
+    if not snapshot.has_originals or not len(snapshot):
+        return None
+    n_signals = min(len(snapshot), MAX_SIGNALS)
+    rows = np.sort(np.random.default_rng(0).permutation(len(snapshot))[:n_signals])
+    signals = snapshot.signals(rows)
+    return None if signals is None else (signals, snapshot.gather("ids", rows).astype(np.int64))
+
+
 def choose_impostors(
     given: Array | None, own_ids: Int64 | None, sample: tuple[Array, Int64] | None
 ) -> tuple[Array, Int64 | None]:
-    """Return the signals to calibrate with, and the ids of their own entries: those given, else the index's sample."""
+    """Return the signals to calibrate with, and the ids of their own entries: those given, else originals."""
     if given is not None:
         if own_ids is not None and len(own_ids) != len(given):
             raise ValueError(f"ids must be one per signal, got {len(own_ids)} for {len(given)} signals")
@@ -184,8 +198,8 @@ def choose_impostors(
         raise ValueError("ids are those of signals of entries; give these signals too")
     if sample is None:
         raise ValueError(
-            "this index keeps no sample of its signals to calibrate with; give impostors=, signals that match no "
-            "entry, or signals of some entries with their ids="
+            "this index keeps no originals to calibrate with; give impostors, signals that match no entry, or "
+            "signals of some entries with their ids="
         )
     return sample
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import warn
+from .._warning import warn
 from ..families import Recipe
 from ..families.weight_coding import CodedWeights
 from ..gpu import GpuError, HeadScanner, cuda_device

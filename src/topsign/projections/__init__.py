@@ -6,9 +6,11 @@ from typing import Any
 
 from .._checks import check_choice
 from .._random import RandomState
-from .base import Projected, Projection
+from .base import Projection
+from .dense import Gaussian, Rademacher, Sparse
 from .learned import Principal
-from .random_operators import Circulant, Gaussian, Hadamard, Rademacher, Sparse
+from .projected import Projected
+from .structured import Circulant, Hadamard
 
 __all__ = [
     "KINDS",

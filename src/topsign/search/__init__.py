@@ -29,7 +29,6 @@ from .regions import (
     learn_regions,
 )
 from .regions import MIN_ENTRIES as MIN_REGION_ENTRIES
-from .sample import SampleDraw, first_excluded, keep_signals, likely_excluded, own_signals, pruned, sampled_rows
 
 __all__ = [
     "ENGINE",
@@ -57,7 +56,6 @@ __all__ = [
     "RegionSearch",
     "RegionVisits",
     "Regions",
-    "SampleDraw",
     "Source",
     "VisitReport",
     "automatic_regions",
@@ -66,17 +64,11 @@ __all__ = [
     "decoded_rows",
     "find_groups",
     "find_pairs",
-    "first_excluded",
-    "keep_signals",
     "learn_regions",
-    "likely_excluded",
     "living_ranges",
     "n_calibration",
-    "own_signals",
-    "pruned",
     "queries_of",
     "query_blocks",
     "rank_exactly",
     "sample_rows",
-    "sampled_rows",
 ]

@@ -24,7 +24,8 @@ from .._checks import check_choice, check_count, check_false_alarm
 from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
-from ..errors import CalibrationWarning, StorageError, warn
+from .._warning import warn
+from ..errors import CalibrationWarning, StorageError
 from ..theory.tails import log_student_tail
 from .calibration import _fit_tail, _survival
 from .likelihood_ratios import CLOSER

@@ -367,10 +367,10 @@ def make_segments(
             arrays: list[Array] = [ids, codes, *(extras or {}).values()]
             for column in arrays:
                 column[rows] = column[rows][order]
-        noted = texts and [texts[rows.start + row] for row in order]
-        named = text_ids and [text_ids[rows.start + row] for row in order]
+        noted = _metadata(texts and [texts[rows.start + row] for row in order])
+        named = _text_ids(text_ids and [text_ids[rows.start + row] for row in order])
         extra = {name: column[rows] for name, column in (extras or {}).items()}
-        parts.append(_arrays(ids[rows], codes[rows], noted, named, extra))
+        parts.append(Segment(Arrays(ids[rows], CodeBlocks.of(codes[rows]), noted, named, extra)))
     return parts
 
 
@@ -418,16 +418,8 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
         text_ids = sorted_texts(columns.text_ids.texts(rows) for columns, rows in kept if columns.text_ids)
     shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
     extras = {name: joined(name) for name in shared}
-    return _arrays(joined("ids"), joined("codes"), texts, text_ids, extras)
-
-
-def _arrays(
-    ids: Int64, codes: Bytes, texts: list[bytes] | None, text_ids: list[bytes] | None, extras: Mapping[str, Array]
-) -> Segment:
-    """Return a segment in memory; without metadata if all texts are empty."""
-    noted = Metadata.of(texts) if texts and any(texts) else None
-    named = None if text_ids is None else TextIds.of(text_ids)
-    return Segment(Arrays(ids, CodeBlocks.of(codes), noted, named, extras))
+    codes = CodeBlocks.of(joined("codes"))
+    return Segment(Arrays(joined("ids"), codes, _metadata(texts), _text_ids(text_ids), extras))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -435,8 +427,16 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
     n_parts = -(-len(segment) // limit)
     if n_parts < 2:
         return [segment]
-    parts = np.array_split(np.arange(len(segment)), n_parts)
-    return [merge_segments([segment.where(segment.living & np.isin(np.arange(len(segment)), part))]) for part in parts]
+    ends = [len(segment) * part // n_parts for part in range(n_parts + 1)]
+    columns, parts = segment.columns, []
+    for rows in map(slice, ends, ends[1:]):
+        held = range(rows.start, rows.stop)
+        noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
+        named = None if columns.text_ids is None else _text_ids(columns.text_ids.texts(held))
+        extras = {name: columns.extra(name)[rows] for name in columns.extra_names}
+        codes = CodeBlocks.of(columns.codes.rows(rows))
+        parts.append(Segment(Arrays(columns.ids[rows], codes, noted, named, extras)))
+    return parts
 
 
 def gather_segment(segment: Segment) -> Segment:
@@ -455,6 +455,14 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if n_bytes < 2**16:
         return np.empty(shape, dtype)
     return np.frombuffer(mmap.mmap(-1, n_bytes), dtype, math.prod(shape)).reshape(shape)
+
+
+def _text_ids(texts: list[bytes] | None) -> TextIds | None:
+    return None if texts is None else TextIds.of(texts)
+
+
+def _metadata(texts: list[bytes] | None) -> Metadata | None:
+    return Metadata.of(texts) if texts and any(texts) else None
 
 
 SPARSE = 8
@@ -623,9 +631,7 @@ class Snapshot:
         result, limit = list(self.segments), limit or MERGED_ENTRIES
         for segment in segments:
             result.append(segment)
-            while len(result) > 1 and 2 * result[-1].n_alive >= result[-2].n_alive:
-                if not fit_together(result[-2:], limit):
-                    break
+            while len(result) > 1 and _worth_merging(result[-2], result[-1], limit):
                 result[-2:] = [merge_segments(result[-2:])]
         return Snapshot(tuple(result))
 
@@ -688,6 +694,10 @@ class Snapshot:
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
         """Return each segment with its part of a mask over all rows."""
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
+
+
+def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
+    return 2 * newest.n_alive >= before.n_alive and fit_together((before, newest), limit)
 
 
 def fit_together(together: Sequence[Segment], limit: int | None) -> bool:
