@@ -45,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 15; }
+int32_t ts_interface() { return 16; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -121,6 +121,11 @@ int32_t ts_round(const ts_run* run, const ts_rows* rows, int64_t limit, int16_t*
     return guarded([&] { functions(run).round(run->n_threads, *rows, limit, out, steps); });
 }
 
+int32_t ts_prepare(const ts_run* run, const ts_preparation* preparation, const ts_rows* signals,
+                   const ts_prepared* out) {
+    return guarded([&] { functions(run).prepare(run->n_threads, *preparation, *signals, *out); });
+}
+
 int32_t ts_scores(const ts_run* run, const ts_scoring* scoring, const ts_codes* codes, const ts_queries* queries,
                   float* out) {
     return guarded([&] { functions(run).scores(run->n_threads, *scoring, *codes, *queries, out); });
@@ -136,11 +141,6 @@ int32_t ts_within(const ts_run* run, const ts_scoring* scoring, const ts_code_ra
     return guarded([&] { functions(run).within(run->n_threads, *scoring, *codes, *queries, *found); });
 }
 
-int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_visits* visits, const ts_queries* queries,
-                 const ts_best* best) {
-    return guarded([&] { functions(run).visit(run->n_threads, *scoring, *visits, *queries, *best); });
-}
-
 int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
                        int64_t* lengths) {
     return guarded([&] { encode_sets(run->n_threads, *sets, locations, out, lengths); });
@@ -154,7 +154,28 @@ int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out)
     return guarded([&] { functions(run).byte_products(run->n_threads, *bytes, out); });
 }
 
-int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule,
-                          const ts_rows* queries, const ts_region_choice* choice) {
-    return guarded([&] { functions(run).choose_regions(run->n_threads, *regions, *rule, *queries, *choice); });
+int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
+                          const ts_region_choice* choice) {
+    return guarded([&] { functions(run).choose_regions(run->n_threads, *regions, *rule, *units, *choice); });
+}
+
+int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes, const ts_visits* visits,
+                 const ts_queries* queries, const ts_best* best) {
+    return guarded([&] { functions(run).visit(run->n_threads, *scoring, *codes, *visits, *queries, *best); });
+}
+
+int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes,
+                          const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
+                          const ts_queries* queries, const ts_originals* originals, const ts_neighbors* found) {
+    return guarded([&] {
+        functions(run).search_regions(run->n_threads, *scoring, *codes, *regions, *rule, *units, *queries, originals,
+                                      *found);
+    });
+}
+
+int32_t ts_compare_originals(const ts_run* run, const ts_code_ranges* codes, const ts_originals* originals,
+                             const int64_t* starts, const int64_t* rows, double* inner, double* correlations) {
+    return guarded([&] {
+        functions(run).compare_originals(run->n_threads, *codes, *originals, starts, rows, inner, correlations);
+    });
 }

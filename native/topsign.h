@@ -47,14 +47,15 @@ typedef struct {
 } ts_layout;
 
 /* Codes in blocks of 32: byte plane p of block b is the 32 bytes from planes + (b * code_bytes + p) * 32 on, and code i
-   is lane i % 32 of block i / 32. alive is a bitmap of the codes that are searched, ids ascend, and both may be null.
-   Code i is row first_row + i; without ids, equal codes are ordered by row. */
+   is lane i % 32 of block i / 32. alive is a bitmap of the codes that are searched, and ids may be null, too. Code i is
+   row first_row + i; without ids, equal codes are ordered by row. */
 typedef struct {
     const uint8_t* planes;
     int64_t count;
     const uint8_t* alive;
     const int64_t* ids;
     int64_t first_row;
+    int64_t ascending; /* whether ids ascend */
 } ts_codes;
 
 /* At least one range of codes, searched together. */
@@ -199,6 +200,28 @@ TOPSIGN_API int32_t ts_decode(const ts_run* run, const ts_scoring* scoring, cons
 /* Rounds rows of real values to multiples of a step, the largest magnitude of the row over `limit`, or 1 if it is 0. */
 TOPSIGN_API int32_t ts_round(const ts_run* run, const ts_rows* rows, int64_t limit, int16_t* out, float* steps);
 
+/* Preparation of queries for trellis codes: norms and unit vectors; projections of these, as ts_multiply computes them;
+   the coded ones times weights, rounded as by ts_round; and constants, inner products of the projections with those of
+   the mean (may be null), over the width. */
+typedef struct {
+    const float* panels;
+    int64_t n_columns;
+    const int32_t* coded;
+    const float* weights;
+    int64_t n_coded, limit;
+    const double* mean;
+} ts_preparation;
+
+typedef struct {
+    double* norms;
+    float* units;
+    int16_t* values;
+    float* scales;
+    float* constants;
+} ts_prepared;
+TOPSIGN_API int32_t ts_prepare(const ts_run* run, const ts_preparation* preparation, const ts_rows* signals,
+                               const ts_prepared* out);
+
 /* Scores of all codes, (n_queries, count); the k best; and all that reach a bound. Of equal codes the lower id comes
    first. */
 TOPSIGN_API int32_t ts_scores(const ts_run* run, const ts_scoring* scoring, const ts_codes* codes,
@@ -207,27 +230,6 @@ TOPSIGN_API int32_t ts_rank(const ts_run* run, const ts_scoring* scoring, const 
                             const ts_queries* queries, const ts_best* best);
 TOPSIGN_API int32_t ts_within(const ts_run* run, const ts_scoring* scoring, const ts_code_ranges* codes,
                               const ts_queries* queries, const ts_found* found);
-
-/* Entries of a segment in the order of their regions: those of region r are at positions[starts[r]] up to, but not at,
-   starts[r + 1]. */
-typedef struct {
-    ts_codes codes;
-    const int32_t* positions;
-    const int32_t* starts;
-} ts_region_segment;
-
-/* Segments of codes, and the regions that each query visits, each once: those of query q are regions[starts[q]] up to,
-   but not at, starts[q + 1]. */
-typedef struct {
-    const ts_region_segment* segments;
-    int64_t n_segments;
-    const int64_t* starts;
-    const int32_t* regions;
-} ts_visits;
-
-/* As ts_rank, of the entries in the regions that each query visits. */
-TOPSIGN_API int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_visits* visits,
-                             const ts_queries* queries, const ts_best* best);
 
 /* Entropy coding of sets of locations: `capacity` zero-padded bytes per set. */
 typedef struct {
@@ -246,34 +248,117 @@ typedef struct {
 } ts_bytes;
 TOPSIGN_API int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out);
 
-/* Means of regions: bytes in [0, 127], of which 64 stands for 0, times the scale of their row; (n_regions, width) with
-   a width that is a multiple of 64. counts are those of the living entries of each region. */
+/* Codes in the order of their regions: those of region r are in ranges[starts[r]] up to, but not at, starts[r + 1]; a
+   range is codes begin up to, but not at, end, of a segment. */
 typedef struct {
-    const uint8_t* means;
+    int32_t segment, begin, end;
+} ts_region_range;
+
+typedef struct {
+    ts_code_ranges segments;
+    const int32_t* starts;
+    const ts_region_range* ranges;
+} ts_region_codes;
+
+/* Means in groups of 16: bytes in [1, 127], of which 64 stands for 0, times the scale of their row, (n_groups, width / 4,
+   16, 4) with a width that is a multiple of 64. half_norms are half of the square norm of each mean; infinite for the
+   rows that fill a group. */
+typedef struct {
+    const uint8_t* values;
     const float* scales;
-    const float* half_norms; /* half of the square norm of each mean */
+    const float* half_norms;
+    int64_t n_groups, width;
+} ts_means;
+
+/* Regions in two levels: those of coarse mean c are the fine means of the groups first[c] up to, but not at, first[c +
+   1]; numbers (16 * n_groups) are the regions of fine means, -1 of rows that fill a group. counts are those of the living
+   entries of each region. */
+typedef struct {
+    ts_means coarse, fine;
+    int64_t n_coarse;
+    const int32_t* first;
+    const int32_t* numbers;
     const int64_t* counts;
-    int64_t n_regions, width;
 } ts_regions;
 
-/* What queries of each stratum visit: at least so many regions, and so many that they have n_entries entries. The
-   stratum of a query is the number of edges, n_strata - 1 of them in ascending order, that its best score reaches.
-   Queries of a stratum without regions, and those whose best score is below `least`, choose none. */
+/* What queries of each stratum visit. The regions of the base_coarse nearest coarse means are scored, and the contrast of
+   a query is the difference between its best and its 16th best score. Its stratum is the number of edges, n_strata - 1 of
+   them in ascending order, that the contrast reaches, or n_strata if the best score is below `least`. The query visits
+   the nearest regions of the n_coarse nearest coarse means: at least n_regions, and so many that they have n_entries
+   entries; all entries if n_regions is 0. The best n_candidates are compared by original signals. There are n_strata + 1
+   numbers of each. */
 typedef struct {
     const double* edges;
     const int64_t* n_regions;
     const int64_t* n_entries;
-    int64_t n_strata;
+    const int64_t* n_coarse;
+    const int64_t* n_candidates;
+    int64_t n_strata, base_coarse;
     double least;
 } ts_region_rule;
 
-/* The best score of each query, and the regions that it chooses, nearest first, as in ts_visits. Regions beyond the
+/* Strata, best scores and contrasts of queries, and the regions that they choose: those of query q are
+   regions[starts[q]] up to, but not at, starts[q + 1]; the nearest first, then the others in order. Regions beyond the
    capacity are counted, not written. */
 typedef struct {
+    int32_t* strata;
     float* best;
+    float* contrasts;
     int64_t* starts;
     int32_t* regions;
     int64_t capacity;
 } ts_region_choice;
 TOPSIGN_API int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule,
-                                      const ts_rows* queries, const ts_region_choice* choice);
+                                      const ts_rows* units, const ts_region_choice* choice);
+
+/* Regions that queries visit, as ts_region_choice has them. */
+typedef struct {
+    const int64_t* starts;
+    const int32_t* regions;
+} ts_visits;
+
+/* As ts_rank, of the codes in the regions that each query visits. */
+TOPSIGN_API int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes,
+                             const ts_visits* visits, const ts_queries* queries, const ts_best* best);
+
+/* Original signals of each segment: rows of values, each times its scale, in float32; and the queries, both without
+   `minus` (may be null). Scores are inner products, or correlations, in double precision. */
+enum { TS_FLOAT32, TS_FLOAT16, TS_INT8 };
+typedef struct {
+    const void* values;
+    const float* scales;
+} ts_original_rows;
+
+typedef struct {
+    int32_t type, is_inner;
+    const ts_original_rows* segments;
+    const float* minus;
+    ts_rows queries;
+} ts_originals;
+
+/* Neighbours of each query, (n_queries, k), row and id -1 if there are fewer: scores by code and, with originals, exact
+   ones, which decide the order; and per query stratum, best score, contrast, and entries visited. */
+typedef struct {
+    int64_t k;
+    int64_t* rows;
+    int64_t* ids;
+    float* values;
+    double* inner;
+    double* correlations;
+    int32_t* strata;
+    float* best;
+    float* contrasts;
+    int64_t* visited;
+} ts_neighbors;
+
+/* Chooses regions, compares the codes there, and compares candidates by originals, unless they are null. */
+TOPSIGN_API int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes,
+                                      const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
+                                      const ts_queries* queries, const ts_originals* originals,
+                                      const ts_neighbors* found);
+
+/* Compares each query with the entries in some rows exactly: those of query q are rows[starts[q]] up to, but not at,
+   starts[q + 1]. */
+TOPSIGN_API int32_t ts_compare_originals(const ts_run* run, const ts_code_ranges* codes, const ts_originals* originals,
+                                         const int64_t* starts, const int64_t* rows, double* inner,
+                                         double* correlations);

@@ -422,15 +422,55 @@ def priorities(ids):
     return np.array(hashes, np.uint64)
 
 
-def nearest_regions(scores, counts, n_regions, n_entries):
-    """Regions by descending score, ties by number: at least ``n_regions``, and enough to have ``n_entries`` entries."""
-    chosen, reached = [], 0
-    for region in sorted(range(len(scores)), key=lambda one: (-scores[one], one)):
-        if len(chosen) >= n_regions and reached >= n_entries:
-            break
-        chosen.append(region)
-        reached += counts[region]
-    return chosen
+def mean_scores(unit, means, scales, half_norms):
+    """Scores of means in bytes, 64 standing for 0, for a unit query rounded to signed bytes; arithmetic in float32."""
+    real = np.float32
+    peak = max(abs(real(value)) for value in unit)
+    step = real(peak / real(127)) if peak > 0 else real(1)
+    query = [round(float(real(value) / step)) for value in unit]
+    scores = []
+    for mean, scale, half_norm in zip(means, scales, half_norms, strict=True):
+        total = sum(one * (int(byte) - 64) for one, byte in zip(query, mean, strict=False))
+        scores.append(real(total) * (real(scale) * step) - real(half_norm))
+    return scores
+
+
+def choose_regions(fine, coarse, parents, counts, rule):
+    """Stratum, best score, contrast and regions of a query by the scores of all means."""
+    near = sorted(range(len(coarse)), key=lambda one: (-coarse[one], one))
+
+    def nearest(n_coarse):
+        allowed = set(near[:n_coarse])
+        return sorted((r for r in range(len(fine)) if parents[r] in allowed), key=lambda one: (-fine[one], one))
+
+    order = nearest(rule.base_coarse)
+    best, contrast = fine[order[0]], fine[order[0]] - fine[order[min(16, len(order)) - 1]]
+    stratum = sum(edge <= contrast for edge in rule.edges)
+    if best < rule.least:
+        return len(rule.n_regions) - 1, best, contrast, []
+    if not rule.n_regions[stratum]:
+        return stratum, best, contrast, []
+    n_coarse = max(rule.base_coarse, rule.n_coarse[stratum])
+    while True:
+        chosen, reached = [], 0
+        for region in nearest(n_coarse):
+            if len(chosen) >= rule.n_regions[stratum] and reached >= rule.n_entries[stratum]:
+                break
+            chosen.append(region)
+            reached += counts[region]
+        enough = len(chosen) >= rule.n_regions[stratum] and reached >= rule.n_entries[stratum]
+        if enough or n_coarse >= len(coarse):
+            return stratum, best, contrast, chosen[:24] + sorted(chosen[24:])
+        n_coarse *= 2
+
+
+def exact_scores(query, signal, minus):
+    """Inner product and correlation of a query with a signal, both without ``minus``, in double precision."""
+    middle = np.zeros(len(query)) if minus is None else minus.astype(np.float64)
+    one, other = query.astype(np.float64) - middle, signal.astype(np.float64) - middle
+    inner = lane_sum([float(x * y) for x, y in zip(one, other, strict=True)])
+    norms = np.sqrt(lane_sum([float(x * x) for x in other])) * np.sqrt(lane_sum([float(x * x) for x in one]))
+    return inner, inner / norms if norms > 0 else 0.0
 
 
 def least_setting(found, n_settings, asked):

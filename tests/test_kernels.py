@@ -22,13 +22,17 @@ from topsign.kernels import (
     CodeBlocks,
     CodeRange,
     Layout,
+    Means,
+    OriginalRows,
     Panels,
+    Preparation,
     Product,
-    RegionArrays,
     RegionCodes,
+    RegionModel,
+    RegionRule,
     RoundedQueries,
     Scoring,
-    VisitedCodes,
+    Visits,
 )
 from topsign.theory import storage_bits
 
@@ -333,10 +337,10 @@ class Case:
         factors = np.array([reference.factor(row, scoring.factor) for row in self.rows], np.float32)
         self.scores = (sums * scales[:, np.newaxis] + constants[:, np.newaxis]) * factors
 
-    def best(self, query, k, among):
+    def best(self, query, k, among, ids):
         """Return rows of the k best codes among some."""
         positions = np.flatnonzero(among)
-        return positions[np.lexsort((positions, -self.scores[query, positions]))][:k]
+        return positions[np.lexsort((ids[positions], -self.scores[query, positions]))][:k]
 
 
 def levels_of(scoring, row):
@@ -356,6 +360,23 @@ def levels_of(scoring, row):
         nibble = int(row[group // 2]) >> group % 2 * 4 & 15
         levels[8 * group + nibble % 8] = 1 if nibble >= 8 else -1
     return levels
+
+
+def region_codes(ranges, regions, n_regions):
+    """Return codes in the order of the given regions of each range."""
+    places = [
+        (region, segment, begin, end)
+        for segment, some in enumerate(regions)
+        for region, begin, end in zip(
+            range(n_regions),
+            *(np.searchsorted(some, range(n_regions), side=one) for one in ("left", "right")),
+            strict=True,
+        )
+        if end > begin
+    ]
+    places = np.array(sorted(places), np.int32).reshape(-1, 4)
+    starts = np.searchsorted(places[:, 0], np.arange(n_regions + 1)).astype(np.int32)
+    return RegionCodes(ranges, starts, np.ascontiguousarray(places[:, 1:]))
 
 
 def scorings(rng):
@@ -380,22 +401,21 @@ def test_searches_equal_the_reference(rng, n_queries):
     for scoring in scorings(rng):
         case = Case(rng, scoring, n_queries=n_queries)
         n, cut, k = case.n_codes, 40, 7
-        ids = np.sort(rng.permutation(500)[:n])
+        ids = rng.permutation(500)[:n]
         living = rng.random(n) < 0.6
-        regions = rng.integers(0, 6, n)
+        parts = [slice(0, cut), slice(cut, n)]
+        regions = np.concatenate([np.sort(rng.integers(0, 6, part.stop - part.start)) for part in parts])
         visited = [np.sort(rng.permutation(6)[: rng.integers(4)]) for _ in range(n_queries)]
         for some in (np.ones(n, bool), living):
-            parts = [slice(0, cut), slice(cut, n)]
+            ids = np.sort(ids) if some.all() else rng.permutation(ids)
             alive = [None if some.all() else np.packbits(some[part], bitorder="little") for part in parts]
             ranges = [
-                CodeRange(CodeBlocks.of(case.rows[part]), part.start, bits, ids[part])
+                CodeRange(CodeBlocks.of(case.rows[part]), part.start, bits, ids[part].copy(), bool(some.all()))
                 for part, bits in zip(parts, alive, strict=True)
             ]
-            order = [np.argsort(regions[part], kind="stable").astype(np.int32) for part in parts]
-            starts = [np.searchsorted(np.sort(regions[part]), np.arange(7)).astype(np.int32) for part in parts]
-            segments = RegionArrays([RegionCodes(*one) for one in zip(ranges, order, starts, strict=True)])
+            placed = region_codes(ranges, [regions[part] for part in parts], 6)
             counts = np.append(0, np.cumsum([len(one) for one in visited])).astype(np.int64)
-            visits = VisitedCodes(segments, counts, np.concatenate(visited).astype(np.int32))
+            visits = Visits(counts, np.concatenate(visited).astype(np.int32))
             bounds = np.quantile(case.scores, 0.8, axis=1).astype(np.float32)
             for chosen in on_all_paths():
                 where = f"{chosen.name}, {scoring.kind}, {scoring.code_bytes} bytes, {kernels.n_threads()} threads"
@@ -403,18 +423,148 @@ def test_searches_equal_the_reference(rng, n_queries):
                 found = chosen.scores(scoring, CodeBlocks.of(case.rows), case.queries)
                 assert_array_equal(found, case.scores, where)
                 rows, values = chosen.rank(scoring, ranges, case.queries, k)
-                near, near_values = chosen.visit(scoring, visits, case.queries, k)
+                near, near_values = chosen.visit(scoring, placed, visits, case.queries, k)
                 begin, within, reached = chosen.within(scoring, ranges, case.queries, bounds)
                 for q in range(n_queries):
-                    best = case.best(q, k, some)
+                    best = case.best(q, k, some, ids)
                     assert_array_equal(rows[q, : len(best)], best, where)
                     assert_array_equal(values[q, : len(best)], case.scores[q, best], where)
-                    best = case.best(q, k, some & np.isin(regions, visited[q]))
+                    best = case.best(q, k, some & np.isin(regions, visited[q]), ids)
                     assert_array_equal(near[q], np.append(best, np.full(k - len(best), -1)), where)
                     assert_array_equal(near_values[q, : len(best)], case.scores[q, best], where)
                     reaching = np.flatnonzero(some & (case.scores[q] >= bounds[q]))
                     assert_array_equal(within[begin[q] : begin[q + 1]], reaching, where)
                     assert_array_equal(reached[begin[q] : begin[q + 1]], case.scores[q, reaching], where)
+
+
+def random_model(rng, n_regions, n_features, n_coarse):
+    """Return regions with few distinct means, so that scores tie, and the exact scores of unit queries."""
+    values = np.full((n_regions + n_coarse, -(-n_features // 64) * 64), 64, np.uint8)
+    values[:, :n_features] = rng.integers(61, 68, (len(values), n_features))
+    values[1:n_regions:3] = values[0:n_regions:3][: len(values[1:n_regions:3])]
+    scales = np.full(len(values), 0.03, np.float32)
+    half_norms = ((values[:, :n_features].astype(np.float32) - 64) ** 2).sum(axis=1) * np.float32(0.03**2 / 2)
+    sizes = np.bincount(rng.integers(0, n_coarse, n_regions - n_coarse), minlength=n_coarse) + 1
+    groups, numbers = -(-sizes // 16), []
+    for first, size, n_groups in zip(np.cumsum(sizes) - sizes, sizes, groups, strict=True):
+        numbers.append(np.append(np.arange(first, first + size), np.full(16 * n_groups - size, -1)))
+    numbers = np.concatenate(numbers).astype(np.int32)
+    coarse = np.append(np.arange(n_coarse), np.full(-n_coarse % 16, -1)).astype(np.int32)
+    arrays = values, scales, half_norms
+    model = RegionModel(
+        Means.of(*(one[n_regions:] for one in arrays), coarse),
+        Means.of(*(one[:n_regions] for one in arrays), numbers),
+        n_coarse,
+        np.append(0, np.cumsum(groups)).astype(np.int32),
+        numbers,
+    )
+
+    def scores(unit):
+        exact = reference.mean_scores(unit.tolist(), values.tolist(), scales.tolist(), half_norms.tolist())
+        return exact[:n_regions], exact[n_regions:]
+
+    return model, np.repeat(np.arange(n_coarse), sizes), scores
+
+
+RULES = [
+    ([1, 5, 30, 2], [0, 100, 20, 0], [3, 3, 5, 2], -np.inf),
+    ([2, 0, 90, 0], [10**6, 3, 1, 0], [2, 1, 4, 1], -np.inf),
+    ([1, 2, 3, 0], [4, 5, 6, 0], [2, 2, 2, 1], 0.2),
+]
+
+
+@pytest.mark.parametrize(("n_queries", "n_regions", "n_coarse"), [(1, 2, 1), (40, 90, 7), (3, 700, 20)])
+def test_regions_are_chosen_as_the_reference_chooses_them(rng, n_queries, n_regions, n_coarse):
+    model, parents, scores_of = random_model(rng, n_regions, 70, n_coarse)
+    units = rng.standard_normal((n_queries, 70)).astype(np.float32) / np.float32(70**0.5)
+    units[0] = 0
+    counts = rng.integers(0, 9, n_regions)
+    expected = [scores_of(unit) for unit in units]
+    for n_chosen, n_entries, n_wide, least in RULES:
+        rule = RegionRule(np.array([0.05, 0.15]), *map(np.array, (n_chosen, n_entries, n_wide, n_chosen)), 2, least)
+        for chosen in on_all_paths():
+            found = chosen.choose_regions(model, counts, rule, units)
+            for query, (fine, coarse) in enumerate(expected):
+                stratum, best, contrast, wanted = reference.choose_regions(
+                    fine, coarse, parents.tolist(), counts.tolist(), rule
+                )
+                assert (found.strata[query], found.best[query]) == (stratum, np.float32(best))
+                assert found.contrasts[query] == np.float32(contrast)
+                some = found.visits.regions[found.visits.starts[query] : found.visits.starts[query + 1]].tolist()
+                assert some == wanted
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+def test_searches_of_regions_equal_the_reference(rng, kind):
+    """One call chooses regions, compares codes, and orders the best by originals."""
+    n_features, n_queries, n_regions, k = 70, 6, 40, 5
+    model, parents, scores_of = random_model(rng, n_regions, n_features, 5)
+    units = rng.standard_normal((n_queries, n_features)).astype(np.float32) / np.float32(70**0.5)
+    signals = (units * 3).astype(np.float32)
+    for scoring in (*scorings(rng),):
+        case = Case(rng, scoring, n_queries=n_queries)
+        n, cut = case.n_codes, 40
+        living, ids = rng.random(n) < 0.8, rng.permutation(500)[:n]
+        parts = [slice(0, cut), slice(cut, n)]
+        regions = np.concatenate([np.sort(rng.integers(0, n_regions, part.stop - part.start)) for part in parts])
+        ranges = [
+            CodeRange(CodeBlocks.of(case.rows[part]), part.start, bits, ids[part].copy(), False)
+            for part in parts
+            for bits in [np.packbits(living[part], bitorder="little")]
+        ]
+        codes = region_codes(ranges, [regions[part] for part in parts], n_regions)
+        counts = np.bincount(regions[living], minlength=n_regions)
+        values = (rng.standard_normal((n, n_features)) * 40).astype(kind)
+        scales = (1 + np.arange(n) % 3 / 2).astype(np.float32)
+        stored = values.astype(np.float32) * (np.float32(1) if kind == "float32" else scales[:, np.newaxis])
+        minus = None if kind == "int8" else rng.standard_normal(n_features).astype(np.float32)
+        halves = [(values[part], scales[part]) for part in parts]
+        originals = OriginalRows(halves, kind == "float16", minus)
+        exact = [[reference.exact_scores(one, other, minus) for other in stored] for one in signals]
+        rule = RegionRule(np.array([0.1]), *map(np.array, ([4, 0, 1], [9, 0, 0], [5, 1, 2], [12, 8, k])), 3, -np.inf)
+        for chosen in on_all_paths():
+            for kept in (None, originals):
+                options = {} if kept is None else {"originals": kept, "signals": signals}
+                found = chosen.search_regions(scoring, codes, model, counts, rule, units, case.queries, k, **options)
+                for q, unit in enumerate(units):
+                    stratum, _, _, some = reference.choose_regions(
+                        *scores_of(unit), parents.tolist(), counts.tolist(), rule
+                    )
+                    visited = living & (np.isin(regions, some) | (rule.n_regions[stratum] == 0))
+                    wanted = case.best(q, k if kept is None else rule.n_candidates[stratum], visited, ids)
+                    if kept is not None:
+                        number = 0 if kept.is_inner else 1
+                        order = [(-np.float32(exact[q][row][number]), ids[row], row) for row in wanted]
+                        wanted = np.array([row for *_, row in sorted(order)][:k], int)
+                        assert_array_equal(found.inner[q, : len(wanted)], [exact[q][row][0] for row in wanted])
+                        assert_array_equal(found.correlations[q, : len(wanted)], [exact[q][row][1] for row in wanted])
+                    assert (found.strata[q], found.visited[q]) == (stratum, visited.sum())
+                    assert_array_equal(found.rows[q], np.append(wanted, np.full(k - len(wanted), -1)))
+                    assert_array_equal(found.ids[q, : len(wanted)], ids[wanted])
+                    assert_array_equal(found.values[q, : len(wanted)], case.scores[q, wanted])
+            starts = np.array([0, *[n] * n_queries])
+            inner, correlations = chosen.compare_originals(ranges, originals, signals, starts, np.arange(n))
+            assert_array_equal(np.stack([inner, correlations], axis=1), exact[0])
+
+
+def test_queries_of_trellis_codes_are_prepared_as_by_single_steps(rng):
+    matrix, mean = rng.standard_normal((70, 70)).astype(np.float32), rng.standard_normal(70)
+    coded, weights = rng.permutation(70)[:40].astype(np.int32), rng.random(40).astype(np.float32)
+    signals = (rng.standard_normal((7, 70)) * 9).astype(np.float32)
+    signals[2] = 0
+    for chosen in on_all_paths():
+        preparation = Preparation(Panels.of(matrix), coded, weights, 1000, mean)
+        norms, units, rounded = chosen.prepare(preparation, signals)
+        for row, values in enumerate(signals):
+            norm = np.sqrt(reference.square_norm(values))
+            factor = np.float32(1 / norm if norm else 0)
+            projected = np.array(reference.products(values[np.newaxis], matrix, factors=[factor]), np.float32)[0]
+            whole, step = reference.rounded(projected[coded] * weights, 1000)
+            assert norms[row] == norm
+            assert_array_equal(units[row], values * factor)
+            assert_array_equal(rounded.values[row], whole)
+            assert rounded.scales[row] == np.float32(step)
+            assert rounded.constants[row] == np.float32(reference.inner_product(projected, mean) / 70)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-38, 1e30, 3e38])

@@ -12,24 +12,25 @@ import topsign as ts
 from topsign import kernels
 from topsign.errors import StorageError
 from topsign.families import Comparison, unit_queries
-from topsign.families.comparison import CodeComparison, DecodedComparison
-from topsign.kernels import RegionRule
+from topsign.index.entries import LocalEntries
 from topsign.search import Regions, automatic_regions
 from topsign.search import recall as region_search
-from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path
+from topsign.search.recall import (
+    CANDIDATES,
+    N_STRATA,
+    NEVER,
+    RecallCalibration,
+    candidate_path,
+    coarse_path,
+    found_from,
+    lower_bound,
+    region_path,
+)
 from topsign.search.regions import k_means, shared_out
 
 N_FEATURES = 32
 
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")  # clusters correlate
-
-
-@pytest.fixture(autouse=True)
-def free_choice(monkeypatch):
-    """Make small indexes visit regions, as if these were chosen at once and visits took as long as scans."""
-    for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
-        monkeypatch.setattr(region_search, name, 0.0)
-    monkeypatch.setattr(CodeComparison, "visit_cost", lambda self, n_queries: self.scan_cost(n_queries))
 
 
 def clustered(n, seed=0, noise=0.5, n_clusters=60):
@@ -66,13 +67,13 @@ def built(request):
 
 
 def visits_of(index, n_queries, seed=0):
-    """Return the regions of the index, and random visits per query: none for the first, all for the second."""
-    store, rng = index._store, np.random.default_rng(seed)
-    regions = index._learned().regions.regions()
+    """Return codes by region, and random visits per query: none for the first, all for the second."""
+    rng = np.random.default_rng(seed)
+    codes, _ = index._learned().regions.regions().order.codes(index._store.snapshot)
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
-    return kernels.VisitedCodes(regions.order.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
+    return codes, kernels.Visits(starts.astype(np.int64), np.concatenate(chosen))
 
 
 @pytest.mark.parametrize("path", kernels.available())
@@ -82,22 +83,40 @@ def test_visits_find_what_a_search_among_the_same_entries_finds(built, path, n_t
     for scoring in index.recipe.scorings:
         comparison = index.recipe.prepare(queries, scoring=scoring)
         visits = visits_of(index, len(queries))
-        expected_rows, expected = Comparison.visit(comparison, visits, 12)
+        expected_rows, expected = Comparison.visit(comparison, *visits, 12)
         with kernels.use(path), kernels.threads(n_threads):
-            rows, values = comparison.visit(visits, 12)
+            rows, values = comparison.visit(*visits, 12)
         known = rows >= 0
         assert np.array_equal(rows, expected_rows)
         assert np.array_equal(values[known], expected[known])
         assert not known[0].any()
 
 
-def test_the_default_comparison_visits_the_same_entries(built):
+def test_one_call_finds_what_single_steps_find(built, monkeypatch):
+    """A search in one native call equals the choice of regions, visits, and exact comparison, as clusters do them."""
+    index, queries = built
+    searches = [{"recall": 0.8}, {"recall": 0.9}, {"recall": 0.9999}, {"recall": 0.9, "among": index.ids[::3]}]
+    expected = [index.search(queries, 10, **options) for options in searches]
+    monkeypatch.setattr(LocalEntries, "local_regions", lambda *_: None)
+    for before, options in zip(expected, searches, strict=True):
+        found = index.search(queries, 10, **options)
+        for name in ("ids", "scores", "distances", "visited", "recall", "exhaustive"):
+            assert np.array_equal(getattr(found, name), getattr(before, name)), name
+
+
+def test_entries_are_in_the_order_of_their_regions(built):
     index, _ = built
-    units, norms = np.random.default_rng(0).standard_normal((5, N_FEATURES)).astype(np.float32), np.ones(5)
-    comparison = DecodedComparison(index.recipe, units, norms)
-    visits = visits_of(index, 5)
-    for found, expected in zip(comparison.visit(visits, 4), Comparison.visit(comparison, visits, 4), strict=True):
-        assert np.array_equal(found, expected, equal_nan=True)
+    index = pickle.loads(pickle.dumps(index))
+    index.add(clustered(500, seed=9))
+    for _ in range(2):  # in each segment, and among all after compaction
+        for segment in index._store.snapshot.segments:
+            regions, ids = segment.columns.extra("regions"), segment.ids
+            assert np.array_equal(np.lexsort((ids, regions)), np.arange(len(ids)))
+            assert np.array_equal(segment.position(ids[segment.living]), np.flatnonzero(segment.living))
+        index.compact()
+    regions = np.concatenate([segment.columns.extra("regions") for segment in index._store.snapshot.segments])
+    assert (np.diff(regions.astype(int)) >= 0).all()
+    assert np.array_equal(index.get(index.ids[::50]).ids, index.ids[::50])
 
 
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
@@ -143,46 +162,6 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
     assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
 
 
-def random_regions(rng, n_regions, n_features):
-    """Return regions with few distinct means, so that scores tie."""
-    means = np.full((n_regions, -(-n_features // 64) * 64), 64, np.uint8)
-    means[:, :n_features] = rng.integers(61, 68, (max(1, n_regions // 2), n_features))[np.arange(n_regions) // 2]
-    scales = np.repeat(rng.random(max(1, n_regions // 2)).astype(np.float32) / 9, 2)[:n_regions]
-    coarse, starts = np.zeros((1, n_features), np.float32), np.array([0, n_regions])
-    return Regions(means, scales, coarse, starts, 1, n_regions)
-
-
-@pytest.mark.parametrize("path", kernels.available())
-@pytest.mark.parametrize(("n_queries", "n_regions", "n_threads"), [(1, 2, 1), (40, 90, 1), (3, 700, 3), (70, 700, 3)])
-def test_regions_are_chosen_as_the_reference_chooses_them(path, n_queries, n_regions, n_threads):
-    rng = np.random.default_rng(n_regions)
-    regions = random_regions(rng, n_regions, 70)
-    units = rng.standard_normal((n_queries, 70)).astype(np.float32) / np.float32(70**0.5)
-    units[0] = 0
-    counts = rng.integers(0, 9, n_regions)
-    scores = regions.scores(units)
-    best = scores.max(axis=1)
-    edges = np.quantile(best.astype(np.float64), [0.3, 0.6])
-    edges[0] = best[n_queries // 2]  # which belongs to the stratum above
-    edges.sort()
-    for n_chosen, n_entries, least in (
-        ([1, 5, 30], [0, 100, 20], -np.inf),
-        ([2, 0, 90], [10**6, 3, 1], -np.inf),
-        ([1, 2, 3], [4, 5, 6], float(np.median(best))),
-    ):
-        rule = RegionRule(edges, np.array(n_chosen), np.array(n_entries), least)
-        with kernels.use(path), kernels.threads(n_threads):
-            found, starts, chosen = regions.choose(rule, counts, units)
-        assert np.array_equal(found, best)
-        for query in range(n_queries):
-            stratum = sum(edge <= best[query] for edge in edges.tolist())
-            expected = reference.nearest_regions(
-                scores[query].tolist(), counts.tolist(), n_chosen[stratum], n_entries[stratum]
-            )
-            is_none = best[query] < least or not n_chosen[stratum]
-            assert chosen[starts[query] : starts[query + 1]].tolist() == ([] if is_none else expected)
-
-
 def test_scores_of_regions_are_those_of_the_rounded_means():
     index = FAMILIES["trellis"]()
     index.add(clustered(3000))
@@ -190,31 +169,43 @@ def test_scores_of_regions_are_those_of_the_rounded_means():
     regions = index._learned().regions.regions()
     units = clustered(20, seed=4)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
-    expected = units @ regions.vectors.T - (regions.vectors**2).sum(axis=1) / 2
-    found = regions.scores(units)
-    assert np.abs(found - expected).max() <= 0.5 / 127 * np.abs(units).max() * np.abs(regions.vectors).sum(axis=1).max()
+    rows = regions.fine
+    vectors = (rows.values[:, :N_FEATURES].astype(np.float32) - 64) * rows.scales[:, np.newaxis]
+    expected = units @ vectors.T - (vectors**2).sum(axis=1) / 2
+    found = rows.scores(units)
+    assert np.abs(found - expected).max() <= 0.5 / 127 * np.abs(units).max() * np.abs(vectors).sum(axis=1).max()
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() >= 0.9
 
 
-def test_settings_follow_the_rule_of_risk_control():
+@pytest.mark.parametrize("of_signals", [False, True])
+def test_settings_follow_the_rule_of_risk_control(of_signals):
     rng = np.random.default_rng(0)
     path = region_path(300)
     found = rng.integers(0, len(path) + 3, (500, 100)).clip(0, len(path)).astype(np.uint8)
     found[found == len(path)] = NEVER
-    best = rng.standard_normal(500).astype(np.float32)
-    visited = np.cumsum(rng.random((500, len(path))), axis=1)
-    known = RecallCalibration.of(
-        generation=1, of_signals=False, own=True, path=path, candidates=np.zeros(len(path), np.int64),
-        best=best, found=found, visited=visited,
+    ranks = (rng.integers(0, 400, (500, 100)) * of_signals).astype(np.uint16)
+    strata = rng.integers(0, N_STRATA, 500).astype(np.uint8)
+    known = RecallCalibration(
+        generation=1, of_signals=of_signals, own=True, path=path, coarse=coarse_path(path, 300, 17),
+        candidates=np.arange(10, 10 + len(path)) * of_signals, edges=np.arange(N_STRATA - 1.0), least=0.0,
+        strata=strata, found=found, code_ranks=ranks, entries=np.cumsum(rng.random((N_STRATA, len(path))), axis=1),
     )  # fmt: skip
     for k, asked in ((1, 0.5), (10, 0.8), (100, 0.9), (10, 0.999)):
-        for stratum, setting in enumerate(known.settings(k, asked)):
+        for stratum, (setting, whole) in enumerate(known.settings(k, asked)):
             mine = known.strata == stratum
             expected = reference.least_setting(found[mine][:, :k].tolist(), len(path), asked)
             assert (None if setting is None else path.tolist().index(setting.n_regions)) == expected
             if setting is not None:
-                assert setting.n_entries == int(np.ceil(visited[mine].mean(axis=0)[expected]))
+                assert setting.n_entries == int(np.ceil(known.entries[stratum, expected]))
+                assert setting.n_coarse == known.coarse[expected]
                 assert setting.recall_low < setting.recall
+            if not of_signals:
+                assert (whole.recall, whole.n_candidates) == (1, 0)
+                continue
+            tried = [one for one in CANDIDATES.tolist() if one >= k]
+            needed = np.searchsorted(tried, ranks[mine][:, :k], side="right")
+            expected = reference.least_setting(needed.tolist(), len(tried), asked)
+            assert (None if whole is None else tried.index(whole.n_candidates)) == expected
     other = RecallCalibration.from_table(known.to_table())
     assert other.settings(10, 0.8) == known.settings(10, 0.8)
 
@@ -227,7 +218,8 @@ def test_neighbours_count_from_the_setting_on_that_finds_them_for_good():
 def test_candidates_grow_with_regions():
     rng = np.random.default_rng(0)
     path = region_path(1000)
-    found = candidate_path(rng.integers(0, 400, (50, 10)), rng.integers(0, 800, (50, 10)), path)
+    lost = (rng.integers(0, 400, 500) >= path[:, np.newaxis]).mean(axis=1)
+    found = candidate_path(lost, rng.integers(0, 800, (50, 10)))
     assert (np.diff(found) >= 0).all()
     assert found[0] >= 10
     assert found[-1] <= 1000
@@ -302,21 +294,21 @@ def test_single_queries_visit_few_entries(learned):
     assert np.array_equal(everything.ids, index.search(queries[:1], 10).ids)
 
 
-def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
+def test_results_say_why_all_entries_were_visited(learned):
     index, queries = learned
     plain = index.search(queries[:3])
-    assert set(plain.exhaustive) == {"neither recall nor probes was asked for"}
+    assert set(plain.exhaustive) == {"recall was not asked for"}
     assert plain.recall.tolist() == plain.visited.tolist() == plain.recall_low.tolist() == [1, 1, 1]
     strangers = np.random.default_rng(0).standard_normal((3000, N_FEATURES))
-    scores = index._learned().regions.regions().scores(unit_queries(index.recipe, strangers)[0])
-    best = scores.max(axis=1)
+    regions = index._learned().regions.regions()
+    best = regions.fine.scores(unit_queries(index.recipe, strangers)[0]).max(axis=1)
     least = index._learned().regions.calibration().least
     assert best.min() < least or index.family == "adaptive"  # coarse codes are close to all regions
     cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
     cases |= {
         "recall is calibrated for k up to 100": (queries[:1], {"k": 101}),
         "this recall needs more": (queries[:1], {"recall": 0.9999}),
-        "too few entries pass": (queries[:1], {"among": [1, 2, 3]}),
+        "few entries pass": (queries[:1], {"among": [1, 2, 3]}),
     }
     for reason, (asked, options) in cases.items():
         found = index.search(asked, **({"recall": 0.9} | options))
@@ -324,7 +316,6 @@ def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
         exact = index.search(asked, **{name: value for name, value in options.items() if name != "recall"})
         assert np.array_equal(found.ids, exact.ids)
     if best.min() < least:
-        monkeypatch.setattr(region_search.RegionSearch, "_is_slower", lambda *_: False)
         mixed = index.search(np.concatenate([queries[:1], strangers[[best.argmin()]]]), recall=0.9)
         assert (mixed.exhaustive == "").tolist() == [True, False]
         assert mixed.visited[1] == mixed.recall[1] == mixed.recall_low[1] == 1
@@ -332,47 +323,6 @@ def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
     small.add(clustered(100))
     assert small.learn_regions() is None
     assert small.search(queries[:1], recall=0.9).exhaustive[0].startswith("fewer than 20,000 entries")
-
-
-def test_a_batch_is_exhaustive_if_that_is_faster(learned, monkeypatch):
-    index, queries = learned
-    kind = type(index.recipe.prepare(queries[:1]))
-    monkeypatch.setattr(kind, "visit_cost", lambda self, n_queries: 100 * self.scan_cost(1) * n_queries)
-    found = index.search(queries, 10, recall=0.9)
-    assert "comparing all entries takes less time for this batch" in set(found.exhaustive)
-    assert np.array_equal(found.ids, index.search(queries, 10).ids)
-
-
-def test_no_regions_are_chosen_if_a_batch_is_expected_to_be_exhaustive(learned, monkeypatch):
-    index, queries = learned
-    kind = type(index.recipe.prepare(queries[:1]))
-    monkeypatch.setattr(kind, "visit_cost", lambda self, n_queries: 100 * self.scan_cost(1) * n_queries)
-    monkeypatch.setattr(Regions, "choose", lambda *_, **__: pytest.fail("regions were chosen"))
-    found = index.search(queries, 10, recall=0.9)
-    assert set(found.exhaustive) == {"comparing all entries takes less time for this batch"}
-
-
-@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
-@pytest.mark.parametrize("name", ["adaptive", "grouped", "sign"])
-def test_few_visits_cost_less_than_a_batch_and_many_cost_more(name, scoring, monkeypatch):
-    monkeypatch.undo()
-    index = FAMILIES[name]()
-    index.add(clustered(10))
-    comparison = index.recipe.prepare(clustered(2), scoring=scoring)
-    for n_queries in (1, 16, 256):
-        whole = comparison.scan_cost(n_queries)
-        assert 0 < 0.01 * comparison.visit_cost(1) < whole
-        assert n_queries == 1 or whole < comparison.visit_cost(n_queries)
-    assert comparison.visit_cost(3) > comparison.visit_cost(2)
-
-
-def test_the_cost_of_selecting_regions_counts(learned, monkeypatch):
-    index, queries = learned
-    monkeypatch.setattr(region_search, "CALL_COST", 1e9)
-    assert index.search(queries[:1], recall=0.9).exhaustive[0].startswith("comparing all entries takes less time")
-    assert (
-        index._search(queries[:1], 10, recall=None, probes=3).exhaustive[0] == ""
-    )  # an explicit number of probes is always used
 
 
 def test_a_folder_keeps_regions(tmp_path):
@@ -391,6 +341,8 @@ def test_a_folder_keeps_regions(tmp_path):
         found = other.search(queries, 10, recall=0.9)
         assert np.array_equal(found.ids, before.ids)
         assert np.array_equal(found.visited, before.visited)
+        assert np.array_equal(other.search(queries, 10).ids, index.search(queries, 10).ids)
+        assert np.array_equal(other.ids, index.ids)
         assert other.regions == index.regions
 
 
@@ -423,7 +375,7 @@ def test_calibration_entries_do_not_train_regions(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
-def test_with_originals_recall_is_of_exact_neighbours(kind):
+def test_with_originals_recall_is_of_exact_neighbours(kind, tmp_path):
     signals, queries = clustered(4000, noise=0.8), clustered(300, seed=8, noise=0.8)
     index = FAMILIES["trellis"](originals=kind)
     index.add(signals)
@@ -434,6 +386,13 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
     exact = np.argsort(-(others @ units.T), axis=1)[:, :10]
     found = index.search(queries, 10, recall=0.9)
     recalls = np.array([np.isin(b, a).mean() for a, b in zip(found.ids, exact, strict=True)])
+    index.save(tmp_path / "a")
+    opened = ts.open_index(tmp_path / "a")
+    for _ in range(2):  # originals of candidates are verified when they are read, then all of them
+        again = opened.search(queries, 10, recall=0.9)
+        assert np.array_equal(again.ids, found.ids)
+        assert np.array_equal(again.scores, found.scores)
+        opened.verify()
     assert found.recall_of == "signals"
     assert recalls.mean() >= 0.89
     assert index.search(queries[:1], 10, recall=0.9).visited[0] < 1
@@ -441,21 +400,29 @@ def test_with_originals_recall_is_of_exact_neighbours(kind):
     assert abs(check.achieved - recalls.mean()) < 0.005
     impossible = index.search(queries[:20], 10, recall=0.9999)
     assert np.array_equal(np.sort(impossible.ids), np.sort(exact[:20]))
-    assert set(impossible.exhaustive) != {""}
+    assert set(impossible.exhaustive) == {region_search.ALL_SIGNALS}
+    for among in (np.arange(0, 4000, 3), np.arange(0, 4000, 80)):
+        found = index.search(queries, 10, recall=0.9, among=among)
+        own = among[np.argsort(-(others @ units[among].T), axis=1)[:, :10]]
+        assert np.mean([np.isin(b, a).mean() for a, b in zip(found.ids, own, strict=True)]) >= 0.89
+        assert len(among) > 100 or np.array_equal(np.sort(found.ids), np.sort(own))
 
 
-def test_a_batch_does_not_read_all_originals_because_codes_are_compared_fast(monkeypatch):
-    """The exhaustive search of an index with originals compares these, not the codes."""
-    queries = clustered(30, seed=8)
-    for originals, is_exhaustive in ((None, True), ("float16", False)):
-        index = FAMILIES["trellis"](originals=originals)
-        index.add(clustered(4000))
-        index.learn_regions(n_regions=64)
-        monkeypatch.setattr(CodeComparison, "scan_cost", lambda *_: 1e-6)
-        monkeypatch.setattr(CodeComparison, "visit_cost", lambda *_: 1.0)
-        found = index.search(queries, 10, recall=0.9)
-        assert (found.exhaustive == region_search.FASTER).all() == is_exhaustive
-        assert (found.exhaustive == "").all() != is_exhaustive
+def test_a_recall_beyond_regions_compares_codes_and_rescores_candidates(monkeypatch):
+    """No originals but those of candidates are read."""
+    index, queries = FAMILIES["trellis"](originals="float16"), clustered(50, seed=8, noise=0.8)
+    index.add(clustered(4000, noise=0.8))
+    index.learn_regions(n_regions=64)
+    monkeypatch.setattr(LocalEntries, "nearest_signals", lambda *_: pytest.fail("all originals were read"))
+    monkeypatch.setattr(region_search, "MOST_REGIONS", 0.01)
+    index.learn_regions(n_regions=64)
+    found = index.search(queries, 10, recall=0.93)
+    assert set(found.exhaustive) == {region_search.TOO_MANY}
+    assert (found.visited == 1).all()
+    exact = index.search(queries, 10, rescore=1000)
+    assert np.mean([np.isin(b, a).mean() for a, b in zip(found.ids, exact.ids, strict=True)]) > 0.9
+    best = found.ids == exact.ids
+    assert np.array_equal(found.scores[best], exact.scores[best])
 
 
 def test_check_recall_compares_both_searches(learned):
@@ -519,7 +486,9 @@ def test_recall_is_asked_for_up_to_the_calibrated_number_of_neighbours():
     assert index.search(queries, k=101, recall=0.5).exhaustive.tolist() == [reason] * 3
 
 
-@pytest.mark.parametrize("name", ["numbers", "path", "candidates", "edges", "least", "strata", "found", "entries"])
+@pytest.mark.parametrize(
+    "name", ["numbers", "path", "coarse", "candidates", "edges", "least", "strata", "found", "code_ranks", "entries"]
+)
 def test_crafted_calibrations_of_recall_are_refused(name):
     index = FAMILIES["sign"]()
     index.add(clustered(20_000))

@@ -49,6 +49,7 @@ class BlockRanges {
         const ts_codes* before = nullptr;
         for (const ts_codes* one = codes_.ranges; one != codes_.ranges + codes_.count; ++one) {
             if (one->count == 0) continue;
+            if (!one->ascending) return false;
             if (before && id_of(*one, 0) <= id_of(*before, before->count - 1)) return false;
             before = one;
         }

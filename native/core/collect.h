@@ -44,9 +44,15 @@ class alignas(64) Top {
         return true;
     }
 
+    // The codes, best first.
+    const std::vector<Kept>& sorted() {
+        std::sort(heap_.begin(), heap_.end());
+        return heap_;
+    }
+
     // Writes k values and rows in order; missing rows are -1.
     void write(float* values, int64_t* rows) {
-        std::sort(heap_.begin(), heap_.end());
+        sorted();
         for (int64_t i = 0; i < k_; ++i) {
             const bool found = i < int64_t(heap_.size());
             if (found) values[i] = heap_[i].value;

@@ -12,13 +12,13 @@
 namespace {
 
 bool runs_here() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
            __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-TOPSIGN_TARGET_BEGIN("avx2,bmi,bmi2,popcnt")
+TOPSIGN_TARGET_BEGIN("avx2,f16c,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
 #include "avx2.h"

@@ -45,8 +45,17 @@ struct Avx2Of : Plain<Isa, kSize> {
         return cast<To>(_mm256_cvtps_pd(cast<__m128>(values)));
     }
 
-    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
-        return cast<Floats>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(as_128(levels)))));
+    static TOPSIGN_INLINE void widen_halves(const uint8_t* from, float* to) {
+        store(to, _mm256_cvtph_ps(_mm_loadu_si128(as_128(from))));
+    }
+
+    static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {
+        return cast<Ints>(_mm256_cvtepi8_epi32(_mm_loadl_epi64(as_128(levels))));
+    }
+    static TOPSIGN_INLINE void narrow(Ints values, uint8_t* to) {
+        const __m256i bytes = _mm256_shuffle_epi8(cast<__m256i>(values), _mm256_set1_epi32(0x0c080400));
+        const __m256i both = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(both));
     }
 
     static TOPSIGN_INLINE V look_up_16(const uint8_t* table, V index) {

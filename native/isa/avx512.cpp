@@ -15,12 +15,12 @@ bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,bmi,bmi2,popcnt")
+TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,f16c,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
 #include "avx2.h"
@@ -108,33 +108,16 @@ class WideNibbles {
 
 // Sums of byte tables along the rings of eight blocks, whose tables stay in registers.
 struct WideRings {
-    static constexpr int kTile = 8;
+    static constexpr int kTile = 8, kAhead = 2;
+    static constexpr bool kNarrow = true;
 
     static void sums(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes, const uint8_t* tables,
                      int32_t (*out)[kBlock]) {
         constexpr int64_t kPlanes = 256;  // whose values fit 16 bits
-        constexpr int kVectors = kTile / 2;
-        const __m512i high_bits = _mm512_set1_epi8(char(0xf0)), low_byte = _mm512_set1_epi16(255);
-        __m512i before[kVectors];
+        __m512i before[kVectors], even[kVectors], odd[kVectors];
         for (int v = 0; v < kVectors; ++v) before[v] = two(blocks + 2 * v, n_bytes - 1);
         for (int64_t begin = 0; begin < n_bytes; begin += kPlanes) {
-            __m512i even[kVectors], odd[kVectors];
-            for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = _mm512_setzero_si512();
-            for (int64_t p = begin; p < std::min(n_bytes, begin + kPlanes); ++p) {
-                for (int i = 0; i < kTile; i += 2)  // a line of every other block
-                    _mm_prefetch(reinterpret_cast<const char*>(ahead[i + (p & 1)] + (p >> 1) * 64), _MM_HINT_T0);
-                const Table first(tables + 512 * p), second(tables + 512 * p + 256);
-#pragma GCC unroll 4
-                for (int v = 0; v < kVectors; ++v) {
-                    const __m512i codes = two(blocks + 2 * v, p);
-                    const __m512i window = _mm512_ternarylogic_epi32(high_bits, _mm512_slli_epi16(before[v], 4),
-                                                                     _mm512_srli_epi16(codes, 4), 0xCA);  // a ? b : c
-                    const __m512i both = _mm512_add_epi8(first.look_up(window), second.look_up(codes));
-                    even[v] = _mm512_add_epi16(even[v], _mm512_and_si512(both, low_byte));
-                    odd[v] = _mm512_add_epi16(odd[v], _mm512_srli_epi16(both, 8));
-                    before[v] = codes;
-                }
-            }
+            add_planes(blocks, ahead, begin, std::min(n_bytes, begin + kPlanes), tables, before, even, odd);
             for (int v = 0; v < kVectors; ++v) {
                 add(out[2 * v], even[v], odd[v], 0, begin > 0);
                 add(out[2 * v + 1], even[v], odd[v], 1, begin > 0);
@@ -142,7 +125,61 @@ struct WideRings {
         }
     }
 
+    // The codes of each block whose sums exceed a bound, and those with a small factor; factors is the plane of their
+    // high bytes, or -1.
+    static void reaching(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes,
+                         const uint8_t* tables, NarrowBound bound, int64_t factors, uint32_t* lanes) {
+        __m512i before[kVectors], even[kVectors], odd[kVectors];
+        for (int v = 0; v < kVectors; ++v) before[v] = two(blocks + 2 * v, n_bytes - 1);
+        add_planes(blocks, ahead, 0, n_bytes, tables, before, even, odd);
+        const __m512i first = _mm512_set1_epi16(bound.first), slope = _mm512_set1_epi16(bound.slope);
+        for (int i = 0; i < kTile && factors >= 0; ++i)
+            _mm_prefetch(reinterpret_cast<const char*>(ahead[i] + factors * kBlock), _MM_HINT_T1);
+        for (int v = 0; v < kVectors; ++v) {
+            __m512i even_bound = first, odd_bound = first;
+            uint64_t reached = 0;
+            if (factors >= 0) {
+                const __m512i high = two(blocks + 2 * v, factors);
+                const __m512i of_even = _mm512_srli_epi16(_mm512_slli_epi16(high, 8), 1);  // times 128
+                const __m512i of_odd =
+                    _mm512_srli_epi16(_mm512_and_si512(high, _mm512_set1_epi16(int16_t(0xff00))), 1);
+                even_bound = _mm512_adds_epi16(first, _mm512_mulhi_epi16(of_even, slope));
+                odd_bound = _mm512_adds_epi16(first, _mm512_mulhi_epi16(of_odd, slope));
+                reached = _mm512_testn_epi8_mask(high, high);
+            }
+            reached |= _pdep_u64(_mm512_cmpgt_epi16_mask(even[v], even_bound), 0x5555555555555555);
+            reached |= _pdep_u64(_mm512_cmpgt_epi16_mask(odd[v], odd_bound), 0xaaaaaaaaaaaaaaaa);
+            lanes[2 * v] = uint32_t(reached);
+            lanes[2 * v + 1] = uint32_t(reached >> 32);
+        }
+    }
+
    private:
+    static constexpr int kVectors = kTile / 2;
+
+    // Sums of the planes [begin, end), at most 256.
+    static TOPSIGN_INLINE void add_planes(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t begin,
+                                          int64_t end, const uint8_t* tables, __m512i (&before)[kVectors],
+                                          __m512i (&even)[kVectors], __m512i (&odd)[kVectors]) {
+        const __m512i high_bits = _mm512_set1_epi8(char(0xf0)), low_byte = _mm512_set1_epi16(255);
+        for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = _mm512_setzero_si512();
+        for (int64_t p = begin; p < end; ++p) {
+            for (int i = 0; i < kTile; i += 2)  // a line of every other block
+                _mm_prefetch(reinterpret_cast<const char*>(ahead[i + (p & 1)] + (p >> 1) * 64), _MM_HINT_T1);
+            const Table low(tables + 512 * p), high(tables + 512 * p + 256);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; ++v) {
+                const __m512i codes = two(blocks + 2 * v, p);
+                const __m512i window = _mm512_ternarylogic_epi32(high_bits, _mm512_slli_epi16(before[v], 4),
+                                                                 _mm512_srli_epi16(codes, 4), 0xCA);  // a ? b : c
+                const __m512i both = _mm512_add_epi8(low.look_up(window), high.look_up(codes));
+                even[v] = _mm512_add_epi16(even[v], _mm512_and_si512(both, low_byte));
+                odd[v] = _mm512_add_epi16(odd[v], _mm512_srli_epi16(both, 8));
+                before[v] = codes;
+            }
+        }
+    }
+
     struct Table {
         explicit Table(const uint8_t* at)
             : part{load<__m512i>(at), load<__m512i>(at + 64), load<__m512i>(at + 128), load<__m512i>(at + 192)} {}
@@ -200,9 +237,10 @@ struct Avx512 : Avx2Of<Avx512, 64> {
         return cast<To>(_mm512_cvtps_pd(cast<__m256>(values)));
     }
 
-    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
-        return cast<Floats>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(as_128(levels)))));
+    static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {
+        return cast<Ints>(_mm512_cvtepi8_epi32(_mm_loadu_si128(as_128(levels))));
     }
+    static TOPSIGN_INLINE void narrow(Ints values, uint8_t* to) { store(to, _mm512_cvtepi32_epi8(cast<__m512i>(values))); }
 
     // The instruction multiplies unsigned bytes.
     static constexpr int32_t kBias = 128;

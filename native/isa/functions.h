@@ -19,17 +19,23 @@ struct Functions {
     void (*encode_groups)(int n_threads, const ts_rows& projected, uint8_t* out, double* totals);
     void (*ring_encode)(int n_threads, const ts_ring& ring, const ts_rows& rows, uint8_t* out);
     void (*round)(int n_threads, const ts_rows& rows, int64_t limit, int16_t* out, float* steps);
+    void (*prepare)(int n_threads, const ts_preparation& preparation, const ts_rows& signals, const ts_prepared& out);
     void (*scores)(int n_threads, const ts_scoring& scoring, const ts_codes& codes, const ts_queries& queries,
                    float* out);
     void (*rank)(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes, const ts_queries& queries,
                  const ts_best& best);
     void (*within)(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes, const ts_queries& queries,
                    const ts_found& found);
-    void (*visit)(int n_threads, const ts_scoring& scoring, const ts_visits& visits, const ts_queries& queries,
-                  const ts_best& best);
     void (*byte_products)(int n_threads, const ts_bytes& bytes, int32_t* out);
-    void (*choose_regions)(int n_threads, const ts_regions& regions, const ts_region_rule& rule, const ts_rows& queries,
+    void (*choose_regions)(int n_threads, const ts_regions& regions, const ts_region_rule& rule, const ts_rows& units,
                            const ts_region_choice& choice);
+    void (*visit)(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_visits& visits,
+                  const ts_queries& queries, const ts_best& best);
+    void (*search_regions)(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes,
+                           const ts_regions& regions, const ts_region_rule& rule, const ts_rows& units,
+                           const ts_queries& queries, const ts_originals* originals, const ts_neighbors& found);
+    void (*compare_originals)(int n_threads, const ts_code_ranges& codes, const ts_originals& originals,
+                              const int64_t* starts, const int64_t* rows, double* inner, double* correlations);
 };
 
 extern const Functions kPortable, kAvx2, kAvx512, kNeon;

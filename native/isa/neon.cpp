@@ -20,9 +20,14 @@ struct Neon : Plain<Neon, 16> {
         return vmaxvq_s32(value) < floor ? 0 : Plain::compress(y, row, floor, magnitudes, rows);
     }
 
-    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
+    static TOPSIGN_INLINE void widen_halves(const uint8_t* from, float* to) {
+        for (int i = 0; i < 8; i += 4)
+            vst1q_f32(to + i, vcvt_f32_f16(cast<float16x4_t>(load<uint64_t>(from + 2 * i))));
+    }
+
+    static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {
         const int16x8_t words = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(load<int32_t>(levels))));
-        return cast<Floats>(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))));
+        return cast<Ints>(vmovl_s16(vget_low_s16(words)));
     }
 
     static TOPSIGN_INLINE V look_up_16(const uint8_t* table, V index) {

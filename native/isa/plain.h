@@ -2,6 +2,7 @@
 // override the faster ones.
 #pragma once
 
+#include "../kernels/originals.h"
 #include "../kernels/select.h"
 #include "../kernels/tables.h"
 
@@ -54,10 +55,21 @@ struct Plain {
         return convert<To>(values);
     }
 
-    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) {
-        Floats values{};
-        for (int i = 0; i < kLanes<Floats>; ++i) values[i] = float(levels[i]);
+    // Widens eight numbers of 16 bits.
+    static TOPSIGN_INLINE void widen_halves(const uint8_t* from, float* to) {
+        for (int i = 0; i < 8; ++i) to[i] = half_value(load<uint16_t>(from + 2 * i));
+    }
+
+    static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {
+        Ints values{};
+        for (int i = 0; i < kLanes<Ints>; ++i) values[i] = levels[i];
         return values;
+    }
+    static TOPSIGN_INLINE Floats to_floats(const int8_t* levels) { return convert<Floats>(Isa::to_ints(levels)); }
+
+    // Writes the low bytes of integers.
+    static TOPSIGN_INLINE void narrow(Ints values, uint8_t* to) {
+        for (int i = 0; i < kLanes<Ints>; ++i) to[i] = uint8_t(values[i]);
     }
 
     // Looks up bytes below 16, and any bytes.

@@ -6,10 +6,10 @@
 #include "groups.h"
 #include "lane_sums.h"
 #include "pack_bits.h"
+#include "prepare.h"
 #include "products.h"
-#include "region_choice.h"
+#include "region_search.h"
 #include "rounding.h"
-#include "search.h"
 #include "select.h"
 #include "transform.h"
 
@@ -30,12 +30,15 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             encode_groups<Isa>,
             ring_encode<Isa>,
             round_rows<Isa>,
+            prepare_queries<Isa>,
             scores<Isa>,
             rank<Isa>,
             within<Isa>,
-            visit<Isa>,
             byte_products<Isa>,
-            choose_regions<Isa>};
+            choose_regions<Isa>,
+            visit<Isa>,
+            search_regions<Isa>,
+            compare_originals<Isa>};
 }
 
 }  // namespace

@@ -93,6 +93,13 @@ inline float factor_of(const ts_scoring& scoring, uint32_t number) {
     return scoring.fractions[number & 511] * power;
 }
 
+// Factor of a code of a block.
+inline float factor_at(const ts_scoring& scoring, const uint8_t* block, int lane) {
+    if (scoring.factor == TS_NO_FACTOR) return 1.f;
+    const uint8_t* const low = block + (scoring.code_bytes - 2) * kBlock + lane;
+    return factor_of(scoring, uint32_t(low[0] | low[kBlock] << 8));
+}
+
 // Numbers of the factors of a block, in the order of sums.
 inline void factor_numbers(const ts_scoring& scoring, const uint8_t* block, int32_t* numbers) {
     const uint8_t* const low = block + (scoring.code_bytes - 2) * kBlock;

@@ -1,4 +1,4 @@
-// Searches: the k best codes, all that reach a bound, those in visited regions, and all scores.
+// Searches: the k best codes, all that reach a bound, and all scores.
 //
 // Codes are compared by look-up tables, or decoded and multiplied with many queries. Both find candidates by rounded
 // sums; the exact integer sum of a candidate decides. Adaptive codes have no tables: few queries are compared exactly.
@@ -16,9 +16,11 @@ namespace {
 // A block of a scan.
 struct Listed {
     const uint8_t* block;
-    uint32_t mask;   // codes that take part
-    int64_t number;  // of the block in its range
+    const ts_codes* codes;  // the range that it belongs to
+    int64_t number;         // of the block in its range
+    uint32_t mask;          // codes that take part
 };
+
 
 // Upper bounds of scores from rounded sums: score <= (sum * slope + offset) * factor, but for rounding in float32.
 struct UpperBound {
@@ -32,6 +34,17 @@ struct UpperBound {
         if (std::isfinite(slope) && std::isfinite(offset)) return;
         slope = 0;  // any code may reach the bound
         offset = std::numeric_limits<float>::infinity();
+    }
+
+    // The same test for sums of at most 15 bits, by the high byte of a cosine factor's number, if there is a factor.
+    NarrowBound narrow(float bound, bool has_factor) const {
+        if (!(bound > -std::numeric_limits<float>::infinity()) || !(slope > 0)) return {};
+        const double least = double(bound) - 2e-6 * std::fabs(double(bound));
+        const double each = has_factor ? least * 0x1p-6 / slope : 0;  // of a high byte; the low one adds less
+        const double first = ((has_factor ? 0 : least) - offset) / slope + std::min(0.0, each) - 1;
+        const double steps = std::floor(each * 512);
+        if (!(steps >= INT16_MIN) || !(first > INT16_MIN)) return {};
+        return {int16_t(std::min(std::floor(first), double(INT16_MAX))), int16_t(std::min(steps, double(INT16_MAX)))};
     }
 };
 
@@ -87,18 +100,24 @@ class BlockTest {
     alignas(64) float test_[kBlock];
 };
 
-// Offers the codes at some places by their exact scores, in ascending order of position; exact(place) returns the sum.
-template <class Isa, class Collector, class Exact>
-TOPSIGN_INLINE void offer_places(const ts_scoring& scoring, const ts_queries& queries, int64_t q, const ts_codes& codes,
-                                 const Listed& one, uint32_t places, const BlockTest<Isa>& test, Collector& best,
-                                 const Exact& exact) {
+// Offers codes of a block by their exact scores, in ascending order of position; exact(lane) returns the sum.
+template <class Collector, class Exact>
+TOPSIGN_INLINE void offer_lanes(const ts_scoring& scoring, const ts_queries& queries, int64_t q, const Listed& one,
+                                uint32_t lanes, Collector& best, const Exact& exact) {
+    for (lanes &= one.mask; lanes; lanes &= lanes - 1) {
+        const int lane = count_trailing_zeros(lanes);
+        const float score = score_of(scoring, queries, q, exact(lane), factor_at(scoring, one.block, lane));
+        if (score > best.bound()) best.offer(score, *one.codes, one.number * kBlock + lane);
+    }
+}
+
+// The same for places in the order of sums.
+template <class Collector, class Exact>
+TOPSIGN_INLINE void offer_places(const ts_scoring& scoring, const ts_queries& queries, int64_t q, const Listed& one,
+                                 uint32_t places, Collector& best, const Exact& exact) {
     uint32_t lanes = 0;
     for (; places; places &= places - 1) lanes |= uint32_t(1) << code_at(count_trailing_zeros(places));
-    for (lanes &= one.mask; lanes; lanes &= lanes - 1) {
-        const int lane = count_trailing_zeros(lanes), place = split_place(lane);
-        const float score = score_of(scoring, queries, q, exact(place), test.factor(place));
-        if (score > best.bound()) best.offer(score, codes, one.number * kBlock + lane);
-    }
+    offer_lanes(scoring, queries, q, one, lanes, best, [&](int lane) { return exact(split_place(lane)); });
 }
 
 // Comparison by tables of nibbles, in two digits: the first finds candidates, both are exact.
@@ -137,7 +156,7 @@ class NibbleScan {
         explicit Worker(const NibbleScan& scan) : scan_(scan), test_(scan.scoring_) {}
 
         template <class Collector>
-        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void scan(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             // Codes and tables of a part stay in the near caches together.
             const int64_t some_queries = std::max<int64_t>(2, kNear / scan_.stride_);
             const int64_t some_blocks =
@@ -145,13 +164,13 @@ class NibbleScan {
             for (int64_t at = 0; at < n; at += some_blocks)
                 for (int64_t q = begin; q < end; q += some_queries)
                     for (int64_t i = at; i < std::min(n, at + some_blocks); i += kTile)
-                        tile(codes, list + i, n - i, q, std::min(end, q + some_queries), best + (q - begin));
+                        tile(list + i, n - i, q, std::min(end, q + some_queries), best + (q - begin));
         }
 
        private:
         // Compares a tile of n blocks, or fewer, that are left.
         template <class Collector>
-        void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void tile(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             const uint8_t *blocks[kTile], *ahead[kTile];
             for (int64_t i = 0; i < kTile; ++i) {
                 blocks[i] = list[std::min(i, n - 1)].block;
@@ -161,12 +180,12 @@ class NibbleScan {
             n = std::min<int64_t>(kTile, n);
             int64_t q = begin;
             for (; q + Nibbles::kQueries <= end; q += Nibbles::kQueries)
-                queries<Nibbles::kQueries>(codes, list, n, q, best + (q - begin));
-            for (; q < end; ++q) queries<1>(codes, list, n, q, best + (q - begin));
+                queries<Nibbles::kQueries>(list, n, q, best + (q - begin));
+            for (; q < end; ++q) queries<1>(list, n, q, best + (q - begin));
         }
 
         template <int N, class Collector>
-        void queries(const ts_codes& codes, const Listed* list, int64_t n, int64_t q, Collector* best) {
+        void queries(const Listed* list, int64_t n, int64_t q, Collector* best) {
             const uint8_t* tables[N];
             for (int j = 0; j < N; ++j) tables[j] = scan_.tables(q + j, 0);
             alignas(64) int32_t sums[N][kTile][kBlock];
@@ -179,7 +198,7 @@ class NibbleScan {
                     if (!places) continue;
                     if (!is_exact) add_low(q + j, sums[j]);
                     is_exact = true;
-                    offer_places(scan_.scoring_, scan_.queries_, q + j, codes, list[i], places, test_, best[j],
+                    offer_places(scan_.scoring_, scan_.queries_, q + j, list[i], places, best[j],
                                  [&](int place) { return exact_[i][place]; });
                 }
             }
@@ -236,8 +255,8 @@ class RingScan {
         parallel_for(n_threads, queries.count, 150.0 * double(n_steps_), [&](int64_t begin, int64_t end) {
             for (int64_t q = begin; q < end; ++q) {
                 int32_t* const values = exact_.data() + q * n_steps_ * kWindows;
-                ring_values(*scoring.ring, queries.values + q * scoring.width, values);
-                scales[q] = round_ring(values, n_steps_, tables_.data() + q * n_steps_ * kWindows);
+                ring_values<Isa>(*scoring.ring, queries.values + q * scoring.width, values);
+                scales[q] = round_ring<Isa>(values, n_steps_, tables_.data() + q * n_steps_ * kWindows);
             }
         });
         for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales[q]);
@@ -251,45 +270,60 @@ class RingScan {
         explicit Worker(const RingScan& scan) : scan_(scan), test_(scan.scoring_) {}
 
         template <class Collector>
-        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void scan(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             // Tables of some queries stay in the near caches.
             const int64_t some_queries = std::max<int64_t>(1, kNear / (scan_.n_steps_ * kWindows));
             for (int64_t q = begin; q < end; q += some_queries)
                 for (int64_t at = 0; at < n; at += kTile)
-                    tile(codes, list + at, n - at, q, std::min(end, q + some_queries), best + (q - begin));
+                    tile(list + at, n - at, q, std::min(end, q + some_queries), best + (q - begin));
         }
 
        private:
-        static constexpr int64_t kNear = 1 << 18;  // bytes
+        static constexpr int64_t kNear = 1 << 18;      // bytes
+        static constexpr int64_t kNarrowSteps = 256;  // whose sums have at most 15 bits
 
         // Compares a tile of n blocks, or fewer, that are left.
         template <class Collector>
-        void tile(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void tile(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             const uint8_t *blocks[kTile], *ahead[kTile];
             for (int64_t i = 0; i < kTile; ++i) {
                 blocks[i] = list[std::min(i, n - 1)].block;
-                ahead[i] = list[std::min(i + kTile, n - 1)].block;
+                ahead[i] = list[std::min(i + Rings::kAhead * kTile, n - 1)].block;
             }
+            const ts_scoring& scoring = scan_.scoring_;
+            const bool is_narrow = Rings::kNarrow && scan_.n_steps_ <= kNarrowSteps && scoring.factor != TS_LOG_FACTOR;
             for (int64_t q = begin; q < end; ++q) {
-                alignas(64) int32_t sums[kTile][kBlock];
                 const int64_t first = q * scan_.n_steps_ * kWindows;
-                Rings::sums(blocks, ahead, scan_.n_steps_ / 2, scan_.tables_.data() + first, sums);
-                for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
-                    judge(codes, list[i], sums[i], q, scan_.exact_.data() + first, best[q - begin]);
+                const uint8_t* const tables = scan_.tables_.data() + first;
+                const UpperBound& upper = scan_.bounds_[q];
+                Collector& collector = best[q - begin];
+                if (is_narrow) {
+                    const bool has_factor = scoring.factor == TS_COSINE_FACTOR;
+                    uint32_t lanes[kTile];
+                    Rings::reaching(blocks, ahead, scan_.n_steps_ / 2, tables, upper.narrow(collector.bound(), has_factor),
+                                    has_factor ? scoring.code_bytes - 1 : -1, lanes);
+                    for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
+                        if (lanes[i] & list[i].mask) offer(list[i], lanes[i], q, collector);
+                    continue;
+                }
+                alignas(64) int32_t sums[kTile][kBlock];
+                Rings::sums(blocks, ahead, scan_.n_steps_ / 2, tables, sums);
+                for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i) {
+                    test_.enter(list[i].block);
+                    uint32_t lanes = 0, places = test_.reaching(sums[i], upper, collector.bound());
+                    for (; places; places &= places - 1) lanes |= uint32_t(1) << code_at(count_trailing_zeros(places));
+                    if (lanes) offer(list[i], lanes, q, collector);
+                }
             }
         }
 
         template <class Collector>
-        TOPSIGN_INLINE void judge(const ts_codes& codes, const Listed& one, const int32_t* sums, int64_t q,
-                                  const int32_t* exact, Collector& best) {
-            test_.enter(one.block);
-            const uint32_t places = test_.reaching(sums, scan_.bounds_[q], best.bound());
-            if (!places) return;
-            offer_places(scan_.scoring_, scan_.queries_, q, codes, one, places, test_, best, [&](int place) {
-                const uint8_t* const lane = one.block + code_at(place);
+        void offer(const Listed& one, uint32_t lanes, int64_t q, Collector& best) {
+            const int32_t* const exact = scan_.exact_.data() + q * scan_.n_steps_ * kWindows;
+            offer_lanes(scan_.scoring_, scan_.queries_, q, one, lanes, best, [&](int lane) {
                 int32_t sum = 0;
                 for_each_window(
-                    scan_.n_steps_, [&](int64_t b) { return uint32_t(lane[b * kBlock]); },
+                    scan_.n_steps_, [&](int64_t b) { return uint32_t(one.block[b * kBlock + lane]); },
                     [&](int64_t step, uint32_t window) { sum += exact[step * kWindows + window]; });
                 return sum;
             });
@@ -348,13 +382,13 @@ class ProductScan {
         explicit Worker(const ProductScan& scan) : scan_(scan), tile_(scan.scoring_), test_(scan.scoring_) {}
 
         template <class Collector>
-        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void scan(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             for (int64_t i = 0; i < n; ++i) {
                 tile_.enter(list[i].block);
                 test_.enter(list[i].block);
                 int64_t q = begin;
-                for (; q + kQueries <= end; q += kQueries) queries<kQueries>(codes, list[i], q, best + (q - begin));
-                for (; q < end; ++q) queries<1>(codes, list[i], q, best + (q - begin));
+                for (; q + kQueries <= end; q += kQueries) queries<kQueries>(list[i], q, best + (q - begin));
+                for (; q < end; ++q) queries<1>(list[i], q, best + (q - begin));
             }
         }
 
@@ -362,7 +396,7 @@ class ProductScan {
         static constexpr int kQueries = Isa::kProductQueries;
 
         template <int N, class Collector>
-        void queries(const ts_codes& codes, const Listed& one, int64_t q, Collector* best) {
+        void queries(const Listed& one, int64_t q, Collector* best) {
             const int8_t* rows[N];
             int32_t totals[N];
             for (int j = 0; j < N; ++j) {
@@ -376,7 +410,7 @@ class ProductScan {
                 if (!places) continue;
                 alignas(64) int32_t low[1][kBlock];
                 tile_.template sums<1>({scan_.digits_.low(q + j)}, {scan_.digits_.low_sum(q + j)}, low);
-                offer_places(scan_.scoring_, scan_.queries_, q + j, codes, one, places, test_, best[j],
+                offer_places(scan_.scoring_, scan_.queries_, q + j, one, places, best[j],
                              [&](int place) { return 256 * sums[j][place] + low[0][place]; });
             }
         }
@@ -419,7 +453,7 @@ class KeptScan {
               kept_(scan.scoring_.layout.n_bits) {}
 
         template <class Collector>
-        void scan(const ts_codes& codes, const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
+        void scan(const Listed* list, int64_t n, int64_t begin, int64_t end, Collector* best) {
             const ts_scoring& scoring = scan_.scoring_;
             for (const Listed* one = list; one != list + n; ++one) {
                 test_.enter(one->block);
@@ -431,7 +465,7 @@ class KeptScan {
                         const float factor = test_.factor(split_place(lane));
                         const float score = score_of(scoring, scan_.queries_, q, sum(q), factor);
                         if (score > best[q - begin].bound())
-                            best[q - begin].offer(score, codes, one->number * kBlock + lane);
+                            best[q - begin].offer(score, *one->codes, one->number * kBlock + lane);
                     }
                 }
             }
@@ -497,9 +531,9 @@ Parts<Collector> scan_all(int n_threads, const ts_scoring& scoring, const ts_cod
                     list.clear();
                     for (int64_t b = begin; b < std::min(end, begin + kListed); ++b)
                         if (const uint32_t mask = living(some, b))
-                            list.push_back({some.planes + b * scoring.code_bytes * kBlock, mask, b});
+                            list.push_back({some.planes + b * scoring.code_bytes * kBlock, &some, b, mask});
                     for (int64_t q = 0; q < n_queries; ++q) best[q].refresh();
-                    if (!list.empty()) worker.scan(some, list.data(), int64_t(list.size()), 0, n_queries, best);
+                    if (!list.empty()) worker.scan(list.data(), int64_t(list.size()), 0, n_queries, best);
                 }
             });
         for (auto& collector : parts[slot]) collector.finish();
@@ -539,73 +573,6 @@ void within(int n_threads, const ts_scoring& scoring, const ts_code_ranges& code
         with_scan<Isa>(n_threads, scoring, some, [&](const auto& scan) {
             write_within(scan_all(n_threads, scoring, codes, scan, empty), first, found, total);
         });
-    });
-}
-
-// Blocks of a segment that a query visits.
-class VisitedBlocks {
-   public:
-    const std::vector<Listed>& list(const ts_region_segment& segment, int64_t code_bytes, const int32_t* begin,
-                                    const int32_t* end) {
-        const ts_codes& codes = segment.codes;
-        if (int64_t(masks_.size()) < n_blocks(codes)) masks_.resize(n_blocks(codes));
-        numbers_.clear();
-        for (const int32_t* region = begin; region != end; ++region)
-            for (int64_t i = segment.starts[*region]; i < segment.starts[*region + 1]; ++i) {
-                const int64_t position = segment.positions[i], block = position / kBlock;
-                if (!masks_[block]) numbers_.push_back(block);
-                masks_[block] |= uint32_t(1) << (position % kBlock);
-            }
-        std::sort(numbers_.begin(), numbers_.end());
-        list_.clear();
-        for (const int64_t block : numbers_) {
-            if (const uint32_t mask = masks_[block] & living(codes, block))
-                list_.push_back({codes.planes + block * code_bytes * kBlock, mask, block});
-            masks_[block] = 0;
-        }
-        return list_;
-    }
-
-   private:
-    std::vector<uint32_t> masks_{};  // all zero between calls
-    std::vector<int64_t> numbers_{};
-    std::vector<Listed> list_{};
-};
-
-template <class Isa>
-void visit(int n_threads, const ts_scoring& scoring, const ts_visits& visits, const ts_queries& queries,
-           const ts_best& best) {
-    int64_t n_codes = 0;
-    for (int64_t s = 0; s < visits.n_segments; ++s) n_codes += visits.segments[s].codes.count;
-    for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
-        Tops tops(some.count, best.k);
-        std::vector<Best> collectors = tops.collectors();
-        for (auto& collector : collectors) collector.begin(1, false);
-        const auto search = [&](const auto& scan) {
-            using Worker = typename std::decay_t<decltype(scan)>::Worker;
-            parallel_items(n_threads, some.count, 0.05 * double(n_codes), [&] {
-                const auto worker = std::make_shared<Worker>(scan);
-                const auto visited = std::make_shared<VisitedBlocks>();
-                return [&, worker, visited](int64_t q) {
-                    const int32_t* const begin = visits.regions + visits.starts[first + q];
-                    const int32_t* const end = visits.regions + visits.starts[first + q + 1];
-                    for (const auto* one = visits.segments; one != visits.segments + visits.n_segments; ++one) {
-                        const auto& list = visited->list(*one, scoring.code_bytes, begin, end);
-                        if (!list.empty())
-                            worker->scan(one->codes, list.data(), int64_t(list.size()), q, q + 1, &collectors[q]);
-                    }
-                    collectors[q].finish();
-                };
-            });
-        };
-        // Every query visits its own blocks, so each is compared alone: by tables, unless there are none.
-        if (scoring.kind == TS_RING)
-            search(RingScan<Isa>(n_threads, scoring, some));
-        else if (scoring.kind == TS_KEPT)
-            search(KeptScan<Isa>(n_threads, scoring, some));
-        else
-            search(NibbleScan<Isa>(n_threads, scoring, some));
-        tops.write(best.values + first * best.k, best.rows + first * best.k);
     });
 }
 

@@ -11,6 +11,11 @@
 namespace topsign {
 namespace {
 
+// Rounded sums up to first + (high byte of the factor's number * slope >> 9) cannot reach a bound.
+struct NarrowBound {
+    int16_t first = INT16_MIN, slope = 0;
+};
+
 // Rounded tables of one query: the exact sum is within `margin` of step * (rounded sum) + base.
 struct TableScale {
     double step = 1, base = 0, margin = 0, largest = 0;  // the largest magnitude of a sum
@@ -63,48 +68,66 @@ inline TableScale split_nibbles(const int32_t* values, int64_t n_tables, int8_t*
 }
 
 // Exact tables of a query for a ring, (n_steps, 256).
-inline void ring_values(const ts_ring& ring, const int16_t* values, int32_t* out) {
-    std::memset(out, 0, size_t(ring.n_steps) * kWindows * sizeof *out);
-    for (int64_t step = 0; step < ring.n_steps; ++step) {
-        const int64_t first = ring.first[step], end = ring.first[step + 1];
-        int32_t* const to = out + step * kWindows;
-        const int8_t* column = ring.columns + ring.books[step];
-        for (int64_t c = first; c < end; ++c, column += kWindows) {
-            const int32_t value = values[c];
-            for (int window = 0; window < kWindows; ++window) to[window] += value * column[window];
+template <class Isa>
+void ring_values(const ts_ring& ring, const int16_t* values, int32_t* out) {
+    using Ints = Vec<int32_t, Isa::kBytes / 4>;
+    constexpr int kWidth = kLanes<Ints>, kPart = 4 * kWidth;  // windows whose sums stay in registers
+    for (int64_t step = 0; step < ring.n_steps; ++step)
+        for (int part = 0; part < kWindows; part += kPart) {
+            const int8_t* column = ring.columns + ring.books[step] + part;
+            Ints sums[4] = {};
+            for (int64_t c = ring.first[step]; c < ring.first[step + 1]; ++c, column += kWindows) {
+                const Ints value = splat<Ints>(values[c]);
+                for (int v = 0; v < 4; ++v) sums[v] = sums[v] + value * Isa::to_ints(column + v * kWidth);
+            }
+            for (int v = 0; v < 4; ++v) store(out + step * kWindows + part + v * kWidth, sums[v]);
         }
-    }
 }
 
-// Rounds tables to seven bits, counted from the least value of each.
-inline TableScale round_ring(const int32_t* values, int64_t n_steps, uint8_t* out) {
+// Rounds tables to seven bits, counted from the least value of each. Differences of values fit 31 bits: a step has at
+// most 256 coordinates, and products are at most 127^2 * 255.
+template <class Isa>
+TableScale round_ring(const int32_t* values, int64_t n_steps, uint8_t* out) {
+    using Ints = Vec<int32_t, Isa::kBytes / 4>;
+    using Floats = Vec<float, Isa::kBytes / 4>;
+    constexpr int kWidth = kLanes<Ints>;
     TableScale scale;
     std::vector<int32_t> least(n_steps);
-    int64_t widest = 1;
+    int32_t widest = 1;
     for (int64_t s = 0; s < n_steps; ++s) {
         const int32_t* const table = values + s * kWindows;
-        int32_t low = table[0], high = table[0];
-        for (int w = 1; w < kWindows; ++w) {
-            low = std::min(low, table[w]);
-            high = std::max(high, table[w]);
+        Ints high = load<Ints>(table), opposite = Ints{} - high;
+        for (int w = kWidth; w < kWindows; w += kWidth) {
+            const Ints some = load<Ints>(table + w);
+            high = max_of(high, some);
+            opposite = max_of(opposite, Ints{} - some);
+        }
+        int32_t most = high[0], low = -opposite[0];
+        for (int i = 1; i < kWidth; ++i) {
+            most = std::max<int32_t>(most, high[i]);
+            low = std::min<int32_t>(low, -opposite[i]);
         }
         least[s] = low;
-        widest = std::max(widest, int64_t(high) - low);
-        scale.largest += std::max(std::fabs(double(low)), std::fabs(double(high)));
+        widest = std::max(widest, most - low);
+        scale.largest += std::max(std::fabs(double(low)), std::fabs(double(most)));
     }
     const double step = std::max(1.0, double(widest) / 127);
-    const auto inverse = float(1 / step);
+    const Floats inverse = splat<Floats>(float(1 / step));
     for (int64_t s = 0; s < n_steps; ++s) {
         const int32_t* const table = values + s * kWindows;
-        float worst = 0;
-        for (int w = 0; w < kWindows; ++w) {
-            const float place = float(int64_t(table[w]) - least[s]) * inverse;
-            const float rounded = std::min(127.f, float(int32_t(place + 0.5f)));
-            out[s * kWindows + w] = uint8_t(rounded);
-            worst = std::max(worst, std::fabs(place - rounded));
+        Floats worst{};
+        for (int w = 0; w < kWindows; w += kWidth) {
+            const Floats place = convert<Floats>(load<Ints>(table + w) - splat<Ints>(least[s])) * inverse;
+            Ints rounded = convert<Ints>(place + splat<Floats>(0.5f));
+            rounded = Ints{} - max_of(Ints{} - rounded, splat<Ints>(-127));
+            const Floats error = place - convert<Floats>(rounded);
+            worst = max_of(worst, max_of(error, Floats{} - error));
+            Isa::narrow(rounded, out + s * kWindows + w);
         }
+        float most = 0;
+        for (int i = 0; i < kWidth; ++i) most = std::max<float>(most, worst[i]);
         scale.base += least[s];
-        scale.margin += step * (double(worst) + 1e-4);
+        scale.margin += step * (double(most) + 1e-4);
     }
     scale.step = step;
     return scale;
@@ -173,7 +196,11 @@ class PlainNibbles {
 // Sums of byte tables along rings, the same way.
 template <class Isa>
 struct PlainRings {
-    static constexpr int kTile = 1;
+    static constexpr int kTile = 1, kAhead = 1;  // blocks at a time, and tiles from here to those that are prefetched
+    static constexpr bool kNarrow = false;       // whether it has a test in 16 bits
+
+    static void reaching(const uint8_t* const*, const uint8_t* const*, int64_t, const uint8_t*, NarrowBound, int64_t,
+                         uint32_t*) {}
 
     // tables: (n_bytes, 2, 256), those of the even and the odd step of each byte.
     static void sums(const uint8_t* const* blocks, const uint8_t* const*, int64_t n_bytes, const uint8_t* tables,

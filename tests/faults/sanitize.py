@@ -123,10 +123,9 @@ def call(rng, kernel, scoring, rows):
         CodeRange,
         Panels,
         Product,
-        RegionArrays,
         RegionCodes,
         RoundedQueries,
-        VisitedCodes,
+        Visits,
         threads,
     )
 
@@ -144,18 +143,21 @@ def call(rng, kernel, scoring, rows):
     half = n_codes // 2
     halves = [CodeRange(CodeBlocks.of(part), row) for row, part in ((half, rows[:half]), (0, rows[half:])) if len(part)]
     ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, ids)]
-    order, cuts = rng.permutation(n_codes).astype(np.int32), np.sort(rng.integers(0, n_codes + 1, 2))
-    regions = RegionCodes(CodeRange(codes, 5, alive, ids), order, np.array([0, *cuts, n_codes], np.int32))
+    cuts = np.array([0, *np.sort(rng.integers(0, n_codes + 1, 2)), n_codes])
+    places = np.stack([np.zeros(3), cuts[:-1], cuts[1:]], axis=1).astype(np.int32)
+    held = np.flatnonzero(np.diff(cuts))
+    firsts = np.searchsorted(held, np.arange(4)).astype(np.int32)
+    regions = RegionCodes([CodeRange(codes, 5, alive, ids)], firsts, np.ascontiguousarray(places[held]))
     chosen = [rng.permutation(3)[: rng.integers(4)].astype(np.int32) for _ in range(n_queries)]
     starts = np.append(0, np.cumsum([len(one) for one in chosen])).astype(np.int64)
-    visits = VisitedCodes(RegionArrays([regions]), starts, np.concatenate(chosen))
+    visits = Visits(starts, np.concatenate(chosen))
     bounds = (rng.standard_normal(n_queries) * rng.choice([0, 1, 1e9])).astype(np.float32)
     signals = (rng.standard_normal((n_codes, width)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
     calls = {
         "scores": lambda: kernel.scores(scoring, codes, queries),
         "rank": lambda: kernel.rank(scoring, ranges, queries, k),
         "within": lambda: kernel.within(scoring, ranges, queries, bounds),
-        "visit": lambda: kernel.visit(scoring, visits, queries, k),
+        "visit": lambda: kernel.visit(scoring, regions, visits, queries, k),
         "decode": lambda: kernel.decode(scoring, rows),
         "round": lambda: kernel.round(signals, limit),
     }

@@ -71,7 +71,7 @@ class ClusterEntries:
 
     # Choosing
 
-    def filtered(self, among: npt.ArrayLike | None, where: Where | None) -> ClusterEntries:
+    def filtered(self, among: npt.ArrayLike | None, where: Where | None, *, gather: bool = True) -> ClusterEntries:
         if among is None and where is None:
             return self
         if where is not None:
@@ -133,6 +133,9 @@ class ClusterEntries:
             parts = self._ask(_count_regions, order)
             self.derived[order] = np.sum(np.concatenate(parts), axis=0) if all(map(len, parts)) else None
         return self.derived[order]
+
+    def local_regions(self, order: RegionOrder) -> None:
+        return None
 
     def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
         return Hits.merge(self._scan("visit", scan, visits, k), k=k)
@@ -269,7 +272,7 @@ def _consider(segments: list[Segment], where: Where | None, internal_ids: Int64 
     if internal_ids is not None:
         rows = snapshot.locate(internal_ids)
         kept = snapshot.mask(rows[rows >= 0])
-    return snapshot.where(kept if where is None else kept & passing(snapshot, where))
+    return snapshot.where(kept if where is None else kept & passing(snapshot, where), gather=False)
 
 
 def _with_considered(
@@ -294,8 +297,8 @@ def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -
 
 def _count_regions(snapshot: Snapshot, order: RegionOrder) -> Int64:
     """Return how many entries are in each region, as one row; no row if some have none."""
-    counts = order.counts(snapshot)
-    return np.empty((0, order.n_regions), np.int64) if counts is None else counts[np.newaxis]
+    found = order.codes(snapshot)
+    return np.empty((0, order.n_regions), np.int64) if found is None else found[1][np.newaxis]
 
 
 def _find_nearest_signals(

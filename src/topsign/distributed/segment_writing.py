@@ -66,7 +66,7 @@ def find_segment(backend: Backend, coding: Coding, name: str, plan: PlannedSegme
             columns.extra(column)
     except StorageError:
         return None
-    return Written(record, columns.has_text_ids, int(columns.ids[-1]), is_new=False)
+    return Written(record, columns.has_text_ids, int(columns.ids.max()), is_new=False)
 
 
 def write_from_files(backend: Backend, coding: Coding, name: str, plan: PlannedSegment) -> Written:
@@ -101,7 +101,7 @@ def _write(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, fi
         for file, other in extras.items()
     }
     record = SegmentRecord(writer.write("segments", columns_of(columns), n_entries, name=name), **others)
-    return Written(record, columns.has_text_ids, int(columns.ids[-1]), is_new=True)
+    return Written(record, columns.has_text_ids, int(columns.ids.max()), is_new=True)
 
 
 class _SegmentArrays:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
-from ..kernels import CodeBlocks, CodeRange, RoundedQueries, Scoring, VisitedCodes
+from ..kernels import CodeBlocks, CodeRange, RegionCodes, RoundedQueries, Scoring, Visits
 from ..projections.blocks import float_blocks
 
 if TYPE_CHECKING:
@@ -28,19 +29,7 @@ Scored = Iterable[tuple[Int64, Int64, Array]]
 
 COMPARED_BYTES = 2**24  # levels of hits that are decoded at a time
 BLOCK_BYTES = 2**22  # reference vectors computed at a time
-DECODING, COMPARING = 1000.0, 100.0  # approximate nanoseconds to decode an entry and to compare it with a query
 DECODED_SLACK = 1e-6  # by which bounds are lowered: the score of a hit, in float32, decides
-
-COSTS = {
-    "signs": (0.3, 0.02, 0.015, 0.6),
-    "groups": (0.3, 0.02, 0.015, 0.6),
-    "ring": (0.5, 0.0, 0.06, 0.9),
-    "kept": (100.0, 8.0, 0.25, 4.0),
-}
-"""Nanoseconds of a comparison: of an entry with a batch of queries, per entry, per byte, and per byte and query; of an
-entry that a query visits, per byte. Measured on AVX-512 with other work beside it, so that only ratios count."""
-
-VISITING = 20.0  # nanoseconds of an entry that a query visits
 
 
 class Null(Protocol):
@@ -82,20 +71,13 @@ class Comparison(ABC):
     def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
         """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
 
-    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
-        """Return rows and values like :meth:`rank`, among the entries that each query visits."""
-        found = [self.rank(visits.of_query(query), k) for query in range(len(self))]
-        rows = [rows[query] for query, (rows, _) in enumerate(found)]
-        values = [values[query] for query, (_, values) in enumerate(found)]
-        return np.array(rows, np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
-
-    def scan_cost(self, n_queries: float) -> float:
-        """Return the nanoseconds that a core takes to compare an entry with a batch of queries."""
-        return 20 * n_queries
-
-    def visit_cost(self, n_queries: float) -> float:
-        """Return the nanoseconds to compare an entry of a region with the queries that visit it."""
-        return 20 * n_queries
+    def visit(self, codes: RegionCodes, visits: Visits, k: int) -> tuple[Int64, Array]:
+        """Return rows and values like :meth:`rank`, among the entries in the regions that each query visits."""
+        rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
+        for query, (begin, end) in enumerate(pairwise(visits.starts.tolist())):
+            found = self.rank(codes.within(visits.regions[begin:end]), k)
+            rows[query], values[query] = (one[query] for one in found)
+        return rows, values
 
     @abstractmethod
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
@@ -203,9 +185,9 @@ class CodeSearch:
         needed = bounds.astype(np.float32)
         return kernels.active().within(self.scorer, ranges, self.rounded, needed)
 
-    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
-        """Return rows and values of the k best entries that each query visits."""
-        return kernels.active().visit(self.scorer, visits, self.rounded, k)
+    def visit(self, codes: RegionCodes, visits: Visits, k: int) -> tuple[Int64, Array]:
+        """Return rows and values of the k best entries in the regions that each query visits."""
+        return kernels.active().visit(self.scorer, codes, visits, self.rounded, k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,16 +203,10 @@ class CodeComparison(CodeSearch, Comparison):
     signs: Int8 | None = None  # (n_queries, n_pool) signs of the projections, 0 for those not kept; None: cosines
     n_compared: int = 0  # signs that a query and a code have in common
     spreads: Float64 | None = None  # standard deviations of an impostor's correlation if they depend on the query
+    units: Float32 | None = None  # queries as unit vectors, if they are known
 
     def __len__(self) -> int:
         return len(self.norms)
-
-    def scan_cost(self, n_queries: float) -> float:
-        entry, byte, query_byte, _ = COSTS[self.scorer.kind]
-        return entry + self.scorer.code_bytes * (byte + query_byte * n_queries)
-
-    def visit_cost(self, n_queries: float) -> float:
-        return n_queries * (VISITING + COSTS[self.scorer.kind][3] * self.scorer.code_bytes)
 
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         scores = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
@@ -282,7 +258,7 @@ class CodeComparison(CodeSearch, Comparison):
 
     def light(self) -> Comparison:
         if self.signs is None:
-            return self
+            return replace(self, units=None)
         none = RoundedQueries(np.empty((0, 0), np.int16), np.empty(0, np.float32), np.empty(0, np.float32))
         return replace(self, rounded=none)
 
@@ -355,8 +331,8 @@ class CosineComparison(CodeComparison):
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._cosines(ranges), bounds)
 
-    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
-        return Comparison.visit(self, visits, k)
+    def visit(self, codes: RegionCodes, visits: Visits, k: int) -> tuple[Int64, Array]:
+        return Comparison.visit(self, codes, visits, k)
 
     def _cosines(self, ranges: Sequence[CodeRange]) -> Scored:
         n_rows = max(1, COMPARED_BYTES // (4 * max(1, len(self))))
@@ -386,20 +362,6 @@ class DecodedComparison(Comparison):
 
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._scores(ranges), bounds)
-
-    def visit(self, visits: VisitedCodes, k: int) -> tuple[Int64, Array]:
-        rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
-        for query in range(len(self)):
-            part = slice(query, query + 1)
-            alone = replace(self, units=self.units[part], norms=self.norms[part])
-            rows[part], values[part] = alone.rank(visits.of_query(query), k)
-        return rows, values
-
-    def scan_cost(self, n_queries: float) -> float:
-        return DECODING + COMPARING * n_queries
-
-    def visit_cost(self, n_queries: float) -> float:
-        return n_queries * (DECODING + COMPARING)  # regions are decoded again for each query
 
     def _scores(self, ranges: Sequence[CodeRange]) -> Scored:
         n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))

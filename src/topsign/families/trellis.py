@@ -19,9 +19,19 @@ from .._lazy import lazy
 from .._random import RandomState, make_seed, normals
 from .._warning import warn
 from ..codes import Codes, as_projected
-from ..kernels import FACTOR_BYTES, CodeBlocks, Panels, Product, Ring, RoundedQueries, pack_log_factors, unpack_factors
+from ..kernels import (
+    FACTOR_BYTES,
+    CodeBlocks,
+    Panels,
+    Preparation,
+    Product,
+    Ring,
+    RoundedQueries,
+    pack_log_factors,
+    unpack_factors,
+)
 from ..projections import Hadamard, Principal, Projection
-from ..projections.blocks import Block, float_blocks
+from ..projections.blocks import MAX_NORM, MIN_NORM, Block, float_blocks
 from ..projections.learned import Moments, is_orthonormal, leading_axes, round_axes
 from .base import METRICS, check_real_valued, unbiased_scales
 from .comparison import CodeComparison, Comparison, Int8, Null, Pairing, unit
@@ -403,9 +413,26 @@ class TrellisRecipe(ProjectedRecipe):
         adaptive_bits: int | None = None,
     ) -> Comparison:
         check_real_valued(self, scoring, adaptive_bits)
-        projected, norms = self.project(queries, part=part)
-        rounded = self.rounded(projected, np.ones(len(norms)))
-        return CodeComparison(self.scorer, rounded, self, norms, self.metric)
+        if self._preparation is None:
+            projected, norms = self.project(queries, part=part)
+            rounded = self.rounded(projected, np.ones(len(norms)))
+            return CodeComparison(self.scorer, rounded, self, norms, self.metric)
+        self.check_projection()
+        signals = np.ascontiguousarray(queries[part or slice(None)], np.float32)
+        norms, units, rounded = kernels.active().prepare(self._preparation, signals)
+        if not ((norms >= MIN_NORM) & (norms <= MAX_NORM)).all():  # raises, unless they are zeros
+            list(float_blocks(queries, max(1, len(queries)), part=part, name="queries"))
+        return CodeComparison(self.scorer, rounded, self, norms, self.metric, units=units)
+
+    @lazy
+    def _preparation(self) -> Preparation | None:
+        """How kernels prepare queries; None if the projection is not a matrix."""
+        panels = self.projection.panels(None)
+        if panels is None:
+            return None
+        weights = (self.design.values / self.n_features).astype(np.float32)
+        mean = None if self.mean is None else self.projected_mean
+        return Preparation(panels, self.design.coded, weights, self.scorer.limit, mean)
 
     def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
         design, n_features = self.design, self.n_features

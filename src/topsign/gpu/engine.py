@@ -84,15 +84,6 @@ class GpuEngine(KernelEngine):
             return super().within(comparison, snapshot, bounds)
         return Hits.merge(self._within(comparison, snapshot, bounds.astype(np.float32)))
 
-    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
-        """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
-        if not executes(comparison):
-            return super().scan_cost(comparison, n_entries)
-        n_bytes = n_entries * comparison.scorer.code_bytes
-        if not self.chunks.holds_all:
-            return n_bytes * COPY_COST
-        return len(self.chunks) * SCAN_COST + n_bytes * BYTE_COSTS[comparison.scorer.kind] * len(comparison)
-
     def _rank(self, comparison: CodeComparison, snapshot: Snapshot, k: int) -> Iterator[Hits]:
         """Yield the best entries of each block of queries and run of chunks."""
         device, form = self.device, self._format(comparison.scorer)

@@ -346,7 +346,7 @@ class BaseIndex(ABC):
         queries = self._checked(queries, "queries")
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
-        entries = whole.filtered(among, where)
+        entries = whole.filtered(among, where, gather=recall is None and probes is None)
         originals, candidates = originals_for(rescore, whole, self.recipe, k, kept=self.originals)
         if adaptive_bits is None:
             self._learned().significance.observe(whole, queries, scoring, self.calibration)

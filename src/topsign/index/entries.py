@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,13 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import MAX_ID, check_ids, listed, raise_unknown_ids
 from ..codes import Codes
 from ..families import Recipe
+from ..kernels import OriginalRows
 from ..search import (
     EqualCodes,
     ExactSignals,
     Hits,
     KeptOriginals,
+    LocalRegions,
     PairedEntries,
     PairLimit,
     QueryBlock,
@@ -31,6 +33,7 @@ from ..search import (
     compare_entries,
 )
 from ..store import Change, Note, Snapshot
+from ..store.segments import EXTRA_FILES
 from .filters import Where, select
 from .significance import SearchableEntries
 
@@ -220,8 +223,11 @@ class EntrySet(SearchableEntries, RegionEntries, PairedEntries, Protocol):
     def get(self, ids: npt.ArrayLike) -> Entries:
         """Return codes and metadata of entries in the given order; unknown ids raise."""
 
-    def filtered(self, among: npt.ArrayLike | None, where: Where | None) -> EntrySet:
-        """Return the entries with ids in ``among`` whose metadata satisfy ``where``."""
+    def filtered(self, among: npt.ArrayLike | None, where: Where | None, *, gather: bool = True) -> EntrySet:
+        """Return the entries with ids in ``among`` whose metadata satisfy ``where``.
+
+        Small subsets are gathered, unless they are searched by region.
+        """
 
     def within(self, scan: QueryBlock, limit: RangeLimit) -> Hits:
         """Return all entries within a limit, with their scores."""
@@ -281,12 +287,13 @@ class LocalEntries:
         internal = snapshot.gather("ids", rows).astype(np.int64)
         return Entries(self.user_ids(internal), found, snapshot.notes(rows), snapshot.signals(rows))
 
-    def filtered(self, among: npt.ArrayLike | None, where: Where | None) -> LocalEntries:
+    def filtered(self, among: npt.ArrayLike | None, where: Where | None, *, gather: bool = True) -> LocalEntries:
         if among is None and where is None:
             return self
         chosen = [] if among is None else [self.snapshot.mask(rows_of(self.snapshot, among, "among"))]
         chosen += [] if where is None else [select(self.snapshot, where)]
-        return replace(self, snapshot=self.snapshot.where(np.logical_and.reduce(chosen)), whole=self.snapshot)
+        kept = self.snapshot.where(np.logical_and.reduce(chosen), gather=gather)
+        return replace(self, snapshot=kept, whole=self.snapshot)
 
     def nearest(self, scan: QueryBlock, k: int) -> Hits:
         return scan.nearest(self.snapshot, k)
@@ -308,7 +315,30 @@ class LocalEntries:
             yield n_compared, reduce([hits])
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:
-        return order.counts(self.snapshot)
+        found = order.codes(self.snapshot)
+        return None if found is None else found[1]
+
+    def local_regions(self, order: RegionOrder) -> LocalRegions | None:
+        found = order.codes(self.snapshot)
+        if found is None:
+            return None
+        return LocalRegions(self.snapshot, found[0], self._original_rows())
+
+    def _original_rows(self) -> OriginalRows | None:
+        """Return the originals of all segments with entries, if they are in memory or verified."""
+        known = self.snapshot.derived.get("original_rows")
+        if known is not None:
+            return cast(OriginalRows, known)
+        found = []
+        for segment in self.snapshot.segments if self.snapshot.has_originals else ():
+            if segment.n_alive:
+                values, scales = (segment.columns.verified(name) for name in EXTRA_FILES["originals"])
+                if values is None or scales is None:
+                    return None
+                found.append((values, scales))
+        made = OriginalRows(found, self.recipe.metric == "inner_product", self.recipe.center)
+        self.snapshot.derived["original_rows"] = made
+        return made
 
     def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
         return scan.visit(self.snapshot, visits, k)

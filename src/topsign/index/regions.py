@@ -17,7 +17,6 @@ from ..search import (
     MAX_REGIONS,
     MIN_RECALL_QUERIES,
     MIN_REGION_ENTRIES,
-    KeptOriginals,
     Progress,
     RecallCalibration,
     Regions,
@@ -201,21 +200,22 @@ class IndexRegions:
                 seed=seed,
                 progress=steps.part(0, 40),
             )
-            change.add_extras(self._assignments(regions, change.snapshot, steps.part(40, 80)))
+            change.order_by_region(self._assignments(regions, change.snapshot, steps.part(40, 70)))
             change.tables[REGIONS] = regions.to_table()
             if given is not None:
-                queries = CalibrationQueries(given, None, queries.originals)
-            self._calibrate(change, regions, queries, progress=steps.part(80, 100))
+                queries = CalibrationQueries(given, None, queries.exact)
+            self._calibrate(change, regions, queries, progress=steps.part(70, 100))
             return True
 
         return self.summary() if self._store.apply(learn) else None
 
-    def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> list[dict[str, Array]]:
+    def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> Array:
+        """Return the region of each row."""
         found = []
         for number, segment in enumerate(snapshot.segments):
-            found.append({REGIONS: regions.assign_codes(self._recipe, segment.codes)})
+            found.append(regions.assign_codes(self._recipe, segment.codes))
             progress(number + 1, len(snapshot.segments))
-        return found
+        return np.concatenate(found)
 
     def _calibrate(
         self,
@@ -231,15 +231,14 @@ class IndexRegions:
             regions,
             queries.signals,
             own_ids=queries.own_ids,
-            originals=queries.originals,
+            originals=LocalEntries(self._recipe, change.snapshot).originals() if queries.exact else None,
             progress=progress,
         )
         change.tables[RECALL] = learned.to_table()
 
     def queries(self, snapshot: Snapshot, seed: int) -> CalibrationQueries:
         """Return entries of a snapshot as queries."""
-        originals = None if self._store.originals is None else LocalEntries(self._recipe, snapshot).originals()
-        return CalibrationQueries.of_entries(self._recipe, snapshot, originals, seed=seed)
+        return CalibrationQueries.of_entries(self._recipe, snapshot, seed=seed, exact=self._store.originals is not None)
 
     def check(self, search: Callable[..., Neighbors], signals: Array | None, *, k: int, recall: float) -> RecallCheck:
         """Return the recall that a search achieves, with these queries or with entries."""
@@ -288,7 +287,7 @@ class CalibrationQueries:
 
     signals: Array
     own_ids: Int64 | None  # internal ids, if they are signals of entries
-    originals: KeptOriginals | None  # if recall is to be of exact neighbours
+    exact: bool  # whether recall is to be of exact neighbours
 
     @property
     def left_out(self) -> Int64:
@@ -300,20 +299,20 @@ class CalibrationQueries:
         cls,
         recipe: Recipe,
         snapshot: Snapshot,
-        originals: KeptOriginals | None,
         *,
         seed: int,
+        exact: bool,
     ) -> CalibrationQueries:
         """Return entries as queries: kept signals, else decoded codes."""
         rng = np.random.default_rng([seed, 1])
         most = max(1, len(snapshot) // 4)  # the others train the regions
-        n_queries = min(most, n_calibration(snapshot, recipe.n_features, exact=originals is not None))
+        n_queries = min(most, n_calibration(snapshot, recipe.n_features, exact=exact))
         rows = sample_rows(snapshot, n_queries, rng)
         ids = snapshot.gather("ids", rows).astype(np.int64)
-        kept = None if originals is None else snapshot.signals(rows)
+        kept = snapshot.signals(rows) if exact else None
         if kept is None:
             kept = queries_of(recipe, decoded_rows(recipe, snapshot, rows))
-        return cls(kept, ids, originals)
+        return cls(kept, ids, exact)
 
 
 def check_visits(recall: object, probes: object, *, whole_code: bool, rescore: object) -> None:

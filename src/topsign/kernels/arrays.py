@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -188,70 +188,120 @@ class CodeRange:
     codes: CodeBlocks
     first_row: int = 0  # row of the first code in the snapshot
     alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
-    ids: Int64 | None = None  # ascending; None: rows
+    ids: Int64 | None = None  # None: rows
+    is_ascending: bool = True  # whether ids ascend
 
 
 @dataclass(frozen=True, eq=False)
 class RegionCodes:
-    """Codes of one segment in the order of their regions."""
+    """Codes in the order of their regions, as ranges of segments."""
 
-    range: CodeRange
-    positions: Int32  # those of region r are positions[starts[r] : starts[r + 1]]
-    starts: Int32  # (n_regions + 1,)
+    segments: list[CodeRange]
+    starts: Int32  # (n_regions + 1,) those of region r are ranges[starts[r] : starts[r + 1]]
+    ranges: Int32  # (n_ranges, 3) segment, and its codes begin and end
 
-    def within(self, regions: Int32) -> CodeRange:
+    def within(self, regions: Int32) -> list[CodeRange]:
         """Return the codes of these regions."""
-        parts = [self.positions[self.starts[one] : self.starts[one + 1]] for one in regions]
-        kept = np.zeros(len(self.range.codes), bool)
-        kept[np.concatenate([np.empty(0, np.int32), *parts])] = True
-        if self.range.alive is not None:
-            kept &= np.unpackbits(self.range.alive, count=len(kept), bitorder="little").view(bool)
-        return replace(self.range, alive=np.packbits(kept, bitorder="little"))
+        kept = [np.zeros(len(one.codes), bool) for one in self.segments]
+        for region in regions:
+            for segment, begin, end in self.ranges[self.starts[region] : self.starts[region + 1]]:
+                kept[segment][begin:end] = True
+        for living, one in zip(kept, self.segments, strict=True):
+            if one.alive is not None:
+                living &= np.unpackbits(one.alive, count=len(living), bitorder="little").view(bool)
+        packed = [np.packbits(living, bitorder="little") for living in kept]
+        return [replace(one, alive=alive) for one, alive in zip(self.segments, packed, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
-class RegionArrays:
-    """Segments that searches visit again and again."""
+class Visits:
+    """Regions that each query visits, each once."""
 
-    arrays: list[RegionCodes]
-    held: dict[str, Any] = field(default_factory=dict)  # what kernels made of them, kept for later searches
-
-
-@dataclass(frozen=True, eq=False)
-class VisitedCodes:
-    """Segments, and the regions that each query visits, each once."""
-
-    segments: RegionArrays
     starts: Int64  # (n_queries + 1,)
     regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
 
-    def of_query(self, query: int) -> list[CodeRange]:
-        """Return the codes that a query visits."""
-        regions = self.regions[self.starts[query] : self.starts[query + 1]]
-        return [one.within(regions) for one in self.segments.arrays]
+
+GROUP = 16  # means that stand together in memory
 
 
 @dataclass(frozen=True, eq=False)
-class RegionMeans:
-    """Means of regions as bytes, and how many living entries each region has."""
+class Means:
+    """Means as bytes in groups of 16; rows of bytes 64 with an infinite norm fill a group."""
 
-    means: Bytes  # (n_regions, width) values plus 64, at most 127; the width is a multiple of 64
-    scales: Float32  # (n_regions,) by which values are multiplied
-    half_norms: Float32  # (n_regions,) half of the square norm of each mean
-    counts: Int64  # (n_regions,)
+    values: Bytes  # (n_groups, width / 4, 16, 4) values plus 64, at most 127; the width is a multiple of 64
+    scales: Float32  # (16 * n_groups,) by which values are multiplied
+    half_norms: Float32  # half of the square norms
+
+    @classmethod
+    def of(cls, rows: Bytes, scales: Float32, half_norms: Float32, numbers: Int32) -> Means:
+        """Return the means with these numbers, of which those of -1 are fillers."""
+        known = numbers >= 0
+        values = np.full((len(numbers), rows.shape[1]), 64, np.uint8)
+        values[known] = rows[numbers[known]]
+        grouped = np.ascontiguousarray(values.reshape(-1, GROUP, rows.shape[1] // 4, 4).transpose(0, 2, 1, 3))
+        found = [np.where(known, of[numbers], filler) for of, filler in ((scales, 0), (half_norms, np.inf))]
+        return cls(grouped, *(one.astype(np.float32) for one in found))
+
+
+@dataclass(frozen=True, eq=False)
+class RegionModel:
+    """Regions in two levels: coarse means, and the means of regions among the members of each."""
+
+    coarse: Means
+    fine: Means
+    n_coarse: int
+    first: Int32  # (n_coarse + 1,) groups of the fine means of each coarse mean
+    numbers: Int32  # regions of fine means, -1 for fillers
 
 
 @dataclass(frozen=True, eq=False)
 class RegionRule:
-    """Numbers of regions and entries that queries visit, by stratum; 0 regions means all entries.
+    """Numbers of regions, entries, coarse means and candidates of each stratum, then of queries unlike all others.
 
-    The stratum of a query is the number of edges that its best score reaches.
+    The stratum of a query is the number of edges that its contrast reaches: the difference between its best and its
+    16th best score among the regions of the ``base_coarse`` nearest coarse means. Queries whose best score is below
+    ``least`` are unlike all others. All entries are visited if a number of regions is 0.
     """
 
     edges: Float64  # (n_strata - 1,) ascending
-    n_regions: Int64  # (n_strata,)
-    n_entries: Int64  # (n_strata,)
-    least: float  # best score below which a query chooses none
+    n_regions: Int64  # (n_strata + 1,)
+    n_entries: Int64
+    n_coarse: Int64
+    n_candidates: Int64
+    base_coarse: int
+    least: float
+
+
+@dataclass(frozen=True, eq=False)
+class RegionChoice:
+    """Regions that queries choose, the nearest first, with strata, best scores and contrasts."""
+
+    strata: Int32
+    best: Float32
+    contrasts: Float32
+    visits: Visits
+
+
+@dataclass(frozen=True, eq=False)
+class OriginalRows:
+    """Original signals of segments: values (n, n_features) of type float32, float16 or int8, times a scale for each."""
+
+    segments: list[tuple[Array, Float32]]
+    is_inner: bool  # whether entries are ordered by inner products instead of correlations
+    minus: Float32 | None = None  # (n_features,), subtracted from signals and queries
+
+
+@dataclass(frozen=True, eq=False)
+class RegionHits:
+    """Neighbours of each query, (n_queries, k), row -1 if there are fewer, and what was visited."""
+
+    rows: Int64
+    ids: Int64
+    values: Float32
+    inner: Float64  # exact inner products and correlations, with originals
+    correlations: Float64
+    strata: Int32
+    visited: Int64  # entries compared with each query
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +328,17 @@ class Product:
     minus: Float32 | None = None  # (n_features,), subtracted from the signals
     rows: Int64 | None = None  # signals that are multiplied; None: all
     out: Float32 | None = None  # where the product is written, in C order; None: a new array
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """How queries are prepared for trellis codes: projected, the coded projections weighted and rounded."""
+
+    panels: Panels
+    coded: Int32
+    weights: Float32  # of the coded projections
+    limit: int  # largest magnitude of rounded values
+    mean: Float64 | None  # projections of the mean
 
 
 @cache

@@ -25,18 +25,26 @@ from .arrays import (
     Int8,
     Int16,
     Layout,
+    Means,
+    OriginalRows,
+    Preparation,
     Product,
-    RegionMeans,
+    RegionChoice,
+    RegionCodes,
+    RegionHits,
+    RegionModel,
     RegionRule,
     Ring,
     RoundedQueries,
     Scoring,
-    VisitedCodes,
+    Visits,
     fractions,
 )
 
-INTERFACE = 15
+INTERFACE = 16
 """Must equal ts_interface() of the library, so that a stale build is refused."""
+
+ORIGINAL_TYPES = ("float32", "float16", "int8")
 
 
 _threads: ContextVar[int | None] = ContextVar("threads", default=None)
@@ -97,7 +105,7 @@ class CLayout(ctypes.Structure):
 
 
 class CCodes(ctypes.Structure):
-    _fields_ = c_fields("*planes count *alive *ids first_row")
+    _fields_ = c_fields("*planes count *alive *ids first_row ascending")
 
 
 class CCodeRanges(ctypes.Structure):
@@ -122,6 +130,14 @@ class CScoring(ctypes.Structure):
 
 class CQueries(ctypes.Structure):
     _fields_ = c_fields("*values *scales *constants count")
+
+
+class CPreparation(ctypes.Structure):
+    _fields_ = c_fields("*panels n_columns *coded *weights n_coded limit *mean")
+
+
+class CPrepared(ctypes.Structure):
+    _fields_ = c_fields("*norms *units *values *scales *constants")
 
 
 class CBest(ctypes.Structure):
@@ -152,24 +168,38 @@ class CSets(ctypes.Structure):
     _fields_ = c_fields("n_sets n_bits n_pool capacity")
 
 
-class CRegionSegment(ctypes.Structure):
-    _fields_ = c_fields("codes *positions *starts", codes=CCodes)
+class CRegionCodes(ctypes.Structure):
+    _fields_ = c_fields("segments *starts *ranges", segments=CCodeRanges)
 
 
 class CVisits(ctypes.Structure):
-    _fields_ = c_fields("segments n_segments *starts *regions", segments=POINTER(CRegionSegment))
+    _fields_ = c_fields("*starts *regions")
+
+
+class CMeans(ctypes.Structure):
+    _fields_ = c_fields("*values *scales *half_norms n_groups width")
 
 
 class CRegions(ctypes.Structure):
-    _fields_ = c_fields("*means *scales *half_norms *counts n_regions width")
+    _fields_ = c_fields("coarse fine n_coarse *first *numbers *counts", coarse=CMeans, fine=CMeans)
 
 
 class CRegionRule(ctypes.Structure):
-    _fields_ = c_fields("*edges *n_regions *n_entries n_strata least", least=c_double)
+    _fields_ = c_fields(
+        "*edges *n_regions *n_entries *n_coarse *n_candidates n_strata base_coarse least", least=c_double
+    )
 
 
 class CRegionChoice(ctypes.Structure):
-    _fields_ = c_fields("*best *starts *regions capacity")
+    _fields_ = c_fields("*strata *best *contrasts *starts *regions capacity")
+
+
+class COriginals(ctypes.Structure):
+    _fields_ = c_fields("type is_inner *segments *minus queries", type=c_int32, is_inner=c_int32, queries=CRows)
+
+
+class CNeighbors(ctypes.Structure):
+    _fields_ = c_fields("k *rows *ids *values *inner *correlations *strata *best *contrasts *visited")
 
 
 class CBytes(ctypes.Structure):
@@ -192,14 +222,26 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_ring_norms": (POINTER(CRing), c_void_p, c_int64, c_int64, c_void_p),
     "ts_decode": (POINTER(CScoring), c_void_p, c_int64, c_void_p),
     "ts_round": (POINTER(CRows), c_int64, c_void_p, c_void_p),
+    "ts_prepare": (POINTER(CPreparation), POINTER(CRows), POINTER(CPrepared)),
     "ts_scores": (POINTER(CScoring), POINTER(CCodes), POINTER(CQueries), c_void_p),
     "ts_rank": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CBest)),
     "ts_within": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CFound)),
-    "ts_visit": (POINTER(CScoring), POINTER(CVisits), POINTER(CQueries), POINTER(CBest)),
     "ts_encode_sets": (POINTER(CSets), c_void_p, c_void_p, c_void_p),
     "ts_decode_sets": (POINTER(CSets), c_void_p, c_void_p),
     "ts_byte_products": (POINTER(CBytes), c_void_p),
     "ts_choose_regions": (POINTER(CRegions), POINTER(CRegionRule), POINTER(CRows), POINTER(CRegionChoice)),
+    "ts_visit": (POINTER(CScoring), POINTER(CRegionCodes), POINTER(CVisits), POINTER(CQueries), POINTER(CBest)),
+    "ts_search_regions": (
+        POINTER(CScoring),
+        POINTER(CRegionCodes),
+        POINTER(CRegions),
+        POINTER(CRegionRule),
+        POINTER(CRows),
+        POINTER(CQueries),
+        POINTER(COriginals),
+        POINTER(CNeighbors),
+    ),
+    "ts_compare_originals": (POINTER(CCodeRanges), POINTER(COriginals), c_void_p, c_void_p, c_void_p, c_void_p),
 }
 
 
@@ -240,8 +282,20 @@ def c_queries(queries: RoundedQueries) -> CQueries:
     return CQueries(address(queries.values), address(queries.scales), address(queries.constants), len(queries))
 
 
+def c_preparation(asked: Preparation) -> CPreparation:
+    """Return the structure, which is kept with the preparation."""
+    made = asked.__dict__.get("structure")
+    if made is None:
+        panels, columns = (address(asked.panels.values), asked.panels.n_columns), (asked.coded, asked.weights)
+        sizes = len(asked.coded), asked.limit
+        made = CPreparation(*panels, *map(address, columns), *sizes, address(asked.mean))
+        asked.__dict__["structure"] = made
+    return made
+
+
 def c_codes(one: CodeRange) -> CCodes:
-    return CCodes(address(one.codes.planes), len(one.codes), address(one.alive), address(one.ids), one.first_row)
+    arrays = address(one.alive), address(one.ids)
+    return CCodes(address(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
 
 
 def c_code_ranges(ranges: Sequence[CodeRange]) -> CCodeRanges:
@@ -249,13 +303,49 @@ def c_code_ranges(ranges: Sequence[CodeRange]) -> CCodeRanges:
     return CCodeRanges(made, len(made))
 
 
-def c_visits(visits: VisitedCodes) -> CVisits:
-    arrays, held = visits.segments.arrays, visits.segments.held
-    made = held.get("segments")
+def c_region_codes(codes: RegionCodes) -> CRegionCodes:
+    """Return the structure, which is kept with the codes."""
+    made = codes.__dict__.get("structure")
     if made is None:
-        parts = [CRegionSegment(c_codes(one.range), address(one.positions), address(one.starts)) for one in arrays]
-        made = held["segments"] = (CRegionSegment * len(arrays))(*parts)  # complete when others can see it
-    return CVisits(made, len(made), address(visits.starts), address(visits.regions))
+        made = CRegionCodes(c_code_ranges(codes.segments), address(codes.starts), address(codes.ranges))
+        codes.__dict__["structure"] = made
+    return made
+
+
+def c_means(means: Means) -> CMeans:
+    n_groups, quarter = means.values.shape[:2]
+    return CMeans(address(means.values), address(means.scales), address(means.half_norms), n_groups, 4 * quarter)
+
+
+def c_regions(model: RegionModel, counts: Int64) -> CRegions:
+    """Return the structure, which is kept with the regions for the last counts."""
+    known = model.__dict__.get("structure")
+    if known is None or known[0] is not counts:
+        arrays: list[Array] = [model.first, model.numbers, counts]
+        made = CRegions(c_means(model.coarse), c_means(model.fine), model.n_coarse, *map(address, arrays))
+        known = model.__dict__["structure"] = counts, made
+    return known[1]
+
+
+def c_rule(rule: RegionRule) -> CRegionRule:
+    """Return the structure, which is kept with the rule."""
+    made = rule.__dict__.get("structure")
+    if made is None:
+        arrays: list[Array] = [rule.edges, rule.n_regions, rule.n_entries, rule.n_coarse, rule.n_candidates]
+        numbers = len(rule.edges) + 1, rule.base_coarse, rule.least
+        made = rule.__dict__["structure"] = CRegionRule(*map(address, arrays), *numbers)
+    return made
+
+
+def c_originals(originals: OriginalRows, queries: Float32) -> COriginals:
+    """Return the structure; the addresses of the segments are kept with the originals."""
+    known = originals.__dict__.get("structure")
+    if known is None:
+        pairs = [address(one) for segment in originals.segments for one in segment]
+        kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
+        known = originals.__dict__["structure"] = kind, (c_void_p * len(pairs))(*pairs)
+    kind, segments = known
+    return COriginals(kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries))
 
 
 def address(array: Array | None) -> int | None:
@@ -455,6 +545,16 @@ class Kernels:
         self._call("ts_round", c_rows(values), limit, address(out), address(steps))
         return out, steps
 
+    def prepare(self, preparation: Preparation, signals: Float32) -> tuple[Float64, Float32, RoundedQueries]:
+        """Return norms, unit vectors and rounded queries for trellis codes."""
+        n, n_coded = len(signals), len(preparation.coded)
+        norms, units, values = np.empty(n), np.empty_like(signals), np.empty((n, n_coded), np.int16)
+        scales, constants = np.empty((2, n), np.float32)
+        arrays: list[Array] = [norms, units, values, scales, constants]
+        prepared = CPrepared(*map(address, arrays))
+        self._call("ts_prepare", c_preparation(preparation), c_rows(signals), prepared)
+        return norms, units, RoundedQueries(values, scales, constants)
+
     def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries) -> Float32:
         """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
         out = np.empty((len(queries), len(codes)), np.float32)
@@ -471,12 +571,6 @@ class Kernels:
         """
         rows, values, best = _best(len(queries), k)
         self._call("ts_rank", c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
-        return rows, values
-
-    def visit(self, scoring: Scoring, visits: VisitedCodes, queries: RoundedQueries, k: int) -> tuple[Int64, Float32]:
-        """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
-        rows, values, best = _best(len(queries), k)
-        self._call("ts_visit", c_scoring(scoring), c_visits(visits), c_queries(queries), best)
         return rows, values
 
     def within(
@@ -507,25 +601,89 @@ class Kernels:
         self._call("ts_byte_products", bytes_, address(out))
         return out
 
-    def choose_regions(self, regions: RegionMeans, rule: RegionRule, units: Float32) -> tuple[Float32, Int64, Int32]:
-        """Return best scores, starts and regions of each unit query: its nearest regions, as the rule asks for.
-
-        The regions of query q are ``regions[starts[q] : starts[q + 1]]``, nearest first, of equal scores the lower one.
-        A query chooses none if its best score is below ``rule.least``, or if its stratum has none.
-        """
+    def choose_regions(self, model: RegionModel, counts: Int64, rule: RegionRule, units: Float32) -> RegionChoice:
+        """Return the regions that unit queries choose; ``counts`` are the living entries of each region."""
         n_queries, capacity = len(units), 4 * int(rule.n_regions.max(initial=0)) * len(units) + 64
-        best, starts = np.empty(n_queries, np.float32), np.empty(n_queries + 1, np.int64)
-        arrays: list[Array] = [regions.means, regions.scales, regions.half_norms, regions.counts]
-        means = CRegions(*map(address, arrays), *regions.means.shape)
-        strata: list[Array] = [rule.edges, rule.n_regions, rule.n_entries]
-        asked = CRegionRule(*map(address, strata), len(rule.n_regions), rule.least)
+        strata, starts = np.empty(n_queries, np.int32), np.empty(n_queries + 1, np.int64)
+        best, contrasts = np.empty((2, n_queries), np.float32)
         while True:
             chosen = np.empty(capacity, np.int32)
-            found = CRegionChoice(address(best), address(starts), address(chosen), capacity)
-            self._call("ts_choose_regions", means, asked, c_rows(units), found)
+            arrays: list[Array] = [strata, best, contrasts, starts, chosen]
+            found = CRegionChoice(*map(address, arrays), capacity)
+            self._call("ts_choose_regions", c_regions(model, counts), c_rule(rule), c_rows(units), found)
             if starts[-1] <= capacity:
-                return best, starts, chosen[: starts[-1]]
+                return RegionChoice(strata, best, contrasts, Visits(starts, chosen[: starts[-1]]))
             capacity = int(starts[-1])
+
+    def visit(
+        self, scoring: Scoring, codes: RegionCodes, visits: Visits, queries: RoundedQueries, k: int
+    ) -> tuple[Int64, Float32]:
+        """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
+        rows, values, best = _best(len(queries), k)
+        places = CVisits(address(visits.starts), address(visits.regions))
+        self._call("ts_visit", c_scoring(scoring), c_region_codes(codes), places, c_queries(queries), best)
+        return rows, values
+
+    def search_regions(
+        self,
+        scoring: Scoring,
+        codes: RegionCodes,
+        model: RegionModel,
+        counts: Int64,
+        rule: RegionRule,
+        units: Float32,
+        queries: RoundedQueries,
+        k: int,
+        *,
+        originals: OriginalRows | None = None,
+        signals: Float32 | None = None,
+    ) -> RegionHits:
+        """Choose regions, compare the codes there, and compare candidates by originals with the ``signals``.
+
+        ``units`` are the same queries as unit vectors.
+        """
+        n_queries, n = len(units), len(units) * k
+        words, reals, floats = np.empty(2 * n + n_queries, np.int64), np.empty(2 * n), np.empty(n + 2 * n_queries, "f4")
+        strata, shape = np.empty(n_queries, np.int32), (n_queries, k)
+        arrays: list[Array] = [words, reals, floats]
+        at = [one.__array_interface__["data"][0] for one in arrays]
+        found = CNeighbors(
+            k,
+            at[0],
+            at[0] + 8 * n,
+            at[2],
+            at[1],
+            at[1] + 8 * n,
+            address(strata),
+            at[2] + 4 * n,
+            at[2] + 4 * (n + n_queries),
+            at[0] + 16 * n,
+        )
+        exact = None if originals is None or signals is None else c_originals(originals, signals)
+        arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
+        self._call("ts_search_regions", c_scoring(scoring), *arguments, exact, found)
+        return RegionHits(
+            words[:n].reshape(shape),
+            words[n : 2 * n].reshape(shape),
+            floats[:n].reshape(shape),
+            reals[:n].reshape(shape),
+            reals[n:].reshape(shape),
+            strata,
+            words[2 * n :],
+        )
+
+    def compare_originals(
+        self, ranges: Sequence[CodeRange], originals: OriginalRows, signals: Float32, starts: Int64, rows: Int64
+    ) -> tuple[Float64, Float64]:
+        """Return exact inner products and correlations of queries with entries.
+
+        Those of query q are in the rows ``rows[starts[q] : starts[q + 1]]``.
+        """
+        inner, correlations = np.empty((2, len(rows)))
+        arrays: list[Array] = [starts, rows, inner, correlations]
+        exact = c_originals(originals, signals)
+        self._call("ts_compare_originals", c_code_ranges(ranges), exact, *map(address, arrays))
+        return inner, correlations
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int) -> tuple[Bytes, Int64]:
         """Code sets of locations arithmetically: return zero-padded rows of ``capacity`` bytes, and lengths."""

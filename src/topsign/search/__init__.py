@@ -9,6 +9,7 @@ from .query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit, query_blocks
 from .recall import MIN_QUERIES as MIN_RECALL_QUERIES
 from .recall import (
     NOT_ASKED,
+    LocalRegions,
     RecallCalibration,
     RegionEntries,
     RegionSearch,
@@ -43,6 +44,7 @@ __all__ = [
     "Hits",
     "KeptOriginals",
     "KernelEngine",
+    "LocalRegions",
     "Originals",
     "PairLimit",
     "PairedEntries",

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays import Array, Float64, Int64
 from ..families import Comparison, PairComparison
-from ..kernels import CodeRange, VisitedCodes
+from ..kernels import CodeRange, RegionCodes, Visits
 from ..store import Snapshot
 
 
@@ -108,14 +108,8 @@ class Engine(Protocol):
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
         """Return every entry that reaches the bound of its query."""
 
-    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int) -> Hits:
+    def visit(self, comparison: Comparison, snapshot: Snapshot, codes: RegionCodes, visits: Visits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, or all if there are fewer."""
-
-    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
-        """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
-
-    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
-        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
 
 
 class KernelEngine:
@@ -127,16 +121,9 @@ class KernelEngine:
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
         return within_ranges(comparison, snapshot, living_ranges(snapshot), bounds)
 
-    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: VisitedCodes, k: int) -> Hits:
+    def visit(self, comparison: Comparison, snapshot: Snapshot, codes: RegionCodes, visits: Visits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits."""
-        return Hits.listed(snapshot, *comparison.visit(visits, k))
-
-    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
-        return n_entries * comparison.scan_cost(len(comparison))
-
-    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
-        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
-        return n_entries * comparison.visit_cost(n_pairs / max(1, n_entries))
+        return Hits.listed(snapshot, *comparison.visit(codes, visits, k))
 
 
 ENGINE = KernelEngine()
@@ -146,14 +133,12 @@ def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[CodeRange]:
     """Return the segments that have entries alive with ids from ``first_id`` on, and only those entries."""
     ranges = []
     for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-        if not segment.n_alive or segment.ids[-1] < first_id:
-            continue
         alive = segment.alive
-        if segment.ids[0] < first_id:
-            living = segment.living
-            living[: np.searchsorted(segment.ids, first_id)] = False
+        if first_id:
+            living = segment.living & (segment.ids >= first_id)
             alive = np.packbits(living, bitorder="little")
-        ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids))
+        if segment.n_alive and (alive is None or alive.any()):
+            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
     return ranges
 
 
@@ -165,7 +150,7 @@ def row_ranges(snapshot: Snapshot, rows: Int64) -> list[CodeRange]:
         kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
         if kept.any():
             alive = np.packbits(kept, bitorder="little")
-            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids))
+            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
     return ranges
 
 

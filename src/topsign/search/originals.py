@@ -10,16 +10,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .. import kernels
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
+from ..kernels import CodeBlocks, CodeRange, OriginalRows
 from ..significance.null_distributions import PairNull, SampleNull
-from ..store import Snapshot
+from ..store import Snapshot, unpack_originals
 from .engine import Hits
 from .query_block import QueryBlock
 
 BLOCK_BYTES = 2**25  # bytes of stored signals compared at a time
 SPARE = 16  # additional candidates from float32 products
+FEW_QUERIES = 4  # queries that are compared exactly with all originals
 ROUNDING = 2.0**-21  # bound of their relative rounding error, divided by the square root of n_features
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
@@ -49,20 +52,21 @@ class Originals:
             self._fetch = self._row_of_each
 
     def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
-        inner, correlations = np.empty(len(hits)), np.empty(len(hits))
-        for query, begin, end in _of_queries(starts):
-            part = slice(begin, end)
-            inner[part], correlations[part] = _compare(self._signals(hits.ids[part]), queries[query], self.mean)
-        return inner, correlations
+        signals = [np.empty((0, self.n_features), np.float32)]
+        for begin, end in pairwise(starts.tolist()):
+            signals += [self._signals(hits.ids[begin:end])] if end > begin else []
+        values = np.concatenate(signals)
+        return compare_rows(values, np.ones(len(values), np.float32), starts, queries, self.mean)
 
-    def _signals(self, ids: Int64) -> Float64:
+    def _signals(self, ids: Int64) -> Float32:
         found = as_signals(self._fetch(ids), n_features=self.n_features, name="what rescore returned")
         if len(found) != len(ids):
             raise ValueError(f"rescore must return one signal per id, got {len(found)} for {len(ids)} ids")
-        signals = np.asarray(found, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            signals = np.asarray(found, np.float32)
         finite = np.isfinite(signals).all(axis=1)
         if not finite.all():
-            raise_unusable(signals, int(np.argmin(finite)), "rescore")
+            raise_unusable(np.asarray(found), int(np.argmin(finite)), "rescore")
         return signals
 
     def _row_of_each(self, ids: Int64) -> Array:
@@ -91,27 +95,31 @@ class KeptOriginals:
         """Return the results of :meth:`compare` for entries with these internal ids and rows."""
         inner, correlations = np.empty(len(rows)), np.empty(len(rows))
         n_rows = max(1, BLOCK_BYTES // (4 * self.n_features))
-        first, signals = 0, np.empty((0, self.n_features), np.float32)
-        for query, begin, end in _of_queries(starts):
-            if end > first + len(signals):  # read the signals of several queries at once
-                first, last = begin, max(end, min(begin + n_rows, len(rows)))
-                signals = self._signals(ids[first:last], rows[first:last])
-            here = signals[begin - first : end - first].astype(np.float64)
-            inner[begin:end], correlations[begin:end] = _compare(here, queries[query], self.mean)
+        for first in range(0, len(rows), n_rows):
+            part = slice(first, min(first + n_rows, len(rows)))
+            values, scales = self._stored(ids[part], rows[part])
+            counts = np.clip(starts, part.start, part.stop).astype(np.int64) - part.start
+            inner[part], correlations[part] = compare_rows(values, scales, counts, queries, self.mean)
         return inner, correlations
 
-    def _signals(self, ids: Int64, rows: Int64) -> Float32:
-        signals = self._snapshot.signals(self._snapshot.locate(ids) if self._is_gathered else rows)
-        if signals is None:
+    def _stored(self, ids: Int64, rows: Int64) -> tuple[Array, Float32]:
+        """Return originals of entries as they are stored, and their scales."""
+        found = self._snapshot.packed_signals(self._snapshot.locate(ids) if self._is_gathered else rows)
+        if found is None:
             raise ValueError("some entries were added without their signals, as a cluster adds them; add them again")
-        return signals
+        return found
+
+    def _signals(self, ids: Int64, rows: Int64) -> Float32:
+        return unpack_originals(*self._stored(ids, rows))
 
     def best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, *, metric: str) -> Int64:
         """Return the rows of the entries nearest to each query by their signals, (n_queries, n_rows).
 
-        Exact: the best by float32 products are compared exactly, and every entry for which rounding leaves open
-        whether it is among them, for example one of many equal signals.
+        Few queries are compared exactly with all entries. Of many, the best by float32 products are compared exactly,
+        and every entry for which rounding leaves open whether it is among them, for example one of many equal signals.
         """
+        if len(queries) <= FEW_QUERIES:
+            return self._few_best_rows(snapshot, queries, n_rows, metric)
         units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
         best, rows = np.empty((len(units), 0), np.float32), np.empty((len(units), 0), np.int64)
         n_held, margin = n_rows + SPARE, 0.0
@@ -131,6 +139,15 @@ class KeptOriginals:
             if open_ones.size:
                 rows[open_ones] = self._all_compared(snapshot, queries[open_ones], n_rows, exact[open_ones, -1], metric)
         return rows
+
+    def _few_best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, metric: str) -> Int64:
+        size, held = max(1, BLOCK_BYTES // (4 * self.n_features)), np.empty((len(queries), 0), np.int64)
+        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+            living = first_row + np.flatnonzero(segment.living)
+            for start in range(0, len(living), size):
+                some = np.broadcast_to(living[start : start + size], (len(queries), len(living[start : start + size])))
+                held, _ = self._best_of(snapshot, np.hstack([held, some]), queries, n_rows, metric)
+        return held
 
     def _products(self, snapshot: Snapshot, units: Float32, metric: str) -> Iterator[tuple[Int64, Float32, Float64]]:
         """Yield rows of live entries, float32 products with unit queries, and bounds of their rounding errors."""
@@ -164,7 +181,7 @@ class KeptOriginals:
         ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
         starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
         inner, correlations = self.compare_entries(ids.ravel(), rows.ravel(), starts, queries)
-        scores = _reported(inner if metric == "inner_product" else correlations).reshape(rows.shape)
+        scores = reported(inner if metric == "inner_product" else correlations).reshape(rows.shape)
         order = np.lexsort((ids, -scores), axis=1)[:, :n_rows]
         if metric == "inner_product":
             values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
@@ -208,24 +225,20 @@ def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
     return (signals / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
 
 
-def _of_queries(starts: Int64) -> Iterator[tuple[int, int, int]]:
-    """Yield each query that has entries, with the start and end of its entries."""
-    for query, (begin, end) in enumerate(pairwise(starts.tolist())):
-        if end > begin:
-            yield query, begin, end
+def compare_rows(
+    values: Array, scales: Float32, starts: Int64, queries: Array, mean: Float32 | None
+) -> tuple[Float64, Float64]:
+    """Return inner products and correlations of queries with signals, values times scales.
+
+    Those of query q are the signals from ``starts[q]`` up to ``starts[q + 1]``; zero signals are uncorrelated.
+    """
+    held = CodeRange(CodeBlocks(np.empty((0, 0, 0), np.uint8), len(values)))
+    originals = OriginalRows([(np.ascontiguousarray(values), scales)], is_inner=False, minus=mean)
+    signals, rows = np.ascontiguousarray(queries, np.float32), np.arange(len(values))
+    return kernels.active().compare_originals([held], originals, signals, starts, rows)
 
 
-def _compare(signals: Float64, query: Array, mean: Float32 | None) -> tuple[Float64, Float64]:
-    """Return inner products and correlations of a query with signals, (n_signals,); zero signals are uncorrelated."""
-    values = np.asarray(query, np.float64)
-    if mean is not None:
-        signals, values = signals - mean, values - mean
-    inner = np.einsum("if,f->i", signals, values)
-    norms = np.sqrt(np.einsum("if,if->i", signals, signals)) * np.sqrt((values**2).sum())
-    return inner, np.divide(inner, norms, out=np.zeros(inner.shape), where=norms > 0)
-
-
-def _reported(exact: Float64) -> Float64:
+def reported(exact: Float64) -> Float64:
     """Round scores to float32, because the last bits depend on the batch size."""
     return exact.astype(np.float32).astype(np.float64)
 
@@ -242,11 +255,15 @@ def rank_exactly(
     which = np.arange(len(queries)) if which is None else which
     starts = np.append(np.searchsorted(candidates.queries, which), len(candidates)).astype(np.int64)
     inner, correlations = originals.compare(candidates, starts, queries)
-    scores = _reported(inner if scan.comparison.metric == "inner_product" else correlations)
+    scores = reported(inner if scan.comparison.metric == "inner_product" else correlations)
     order = np.lexsort((candidates.ids, -scores, candidates.queries))
     ordered = candidates.queries[order]
     kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < k]
     hits = replace(candidates[kept], scores=scores[kept])
-    if not isinstance(scan.null, PairNull):
-        return hits
-    return replace(hits, log10_p_values=SampleNull(originals.n_features).log10_p_values(correlations[kept]))
+    logs = exact_p_values(scan, originals.n_features, hits.log10_p_values, correlations[kept])
+    return replace(hits, log10_p_values=logs)
+
+
+def exact_p_values(scan: QueryBlock, n_features: int, logs: Float64, correlations: Float64) -> Float64:
+    """Return the logarithms of p-values of exact correlations; those of the codes if their null is learned."""
+    return SampleNull(n_features).log10_p_values(correlations) if isinstance(scan.null, PairNull) else logs

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from .. import kernels
 from .._arrays import Array, Float64
 from .._checks import check_choice, check_false_alarm, check_real
 from ..families import SCORINGS, Comparison, Gather, Null, Recipe
@@ -75,13 +74,12 @@ class QueryBlock:
 
     def visit(self, snapshot: Snapshot, visits: RegionVisits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, measured; fewer if there are fewer."""
-        ranges = visits.order.ranges(snapshot)
-        if ranges is None:
+        found = visits.order.codes(snapshot)
+        if found is None:
             raise ValueError("some entries have no region; call learn_regions() again")
-        if not ranges.arrays:
+        if not found[0].segments:
             return self.measure(snapshot, Hits.none())
-        asked = kernels.VisitedCodes(ranges, visits.starts, visits.regions)
-        return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, asked, k))
+        return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, found[0], visits.visits, k))
 
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough."""

@@ -1,41 +1,49 @@
 """Calibration of recall: how many regions a search must visit to reach a requested recall.
 
-Conformal risk control (Angelopoulos et al., arXiv 2208.02814) in strata of the query's best region score. Settings, the
-number of regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries
-the first setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 0.85 * (1 - asked)``. In expectation over
-queries that are exchangeable with those of the calibration, the recall is then at least the one asked for. The factor
-is a reserve for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90.
+Conformal risk control (Angelopoulos et al., arXiv 2208.02814) in strata of the contrast of the query: the difference
+between its best and its 16th best region score, which is small if its neighbours are scattered. Settings, the number of
+regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries the first
+setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 0.85 * (1 - asked)``. In expectation over queries that
+are exchangeable with those of the calibration, the recall is then at least the one asked for. The factor is a reserve
+for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90. If no setting
+suffices, all codes are compared, and a number of candidates that is calibrated in the same way is rescored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from .._arrays import Array, Booleans, Float32, Float64, Int32, Int64
+from .. import kernels
+from .._arrays import Array, Booleans, Float32, Float64, Int64
 from .._lazy import lazy
-from ..families import Recipe, unit_queries
-from ..kernels import RegionRule
+from ..families import Comparison, Recipe, unit_queries
+from ..families.comparison import CodeComparison
+from ..kernels import OriginalRows, RegionCodes, RegionRule, Visits
 from ..store import Snapshot
-from .engine import Hits, living_ranges, rank_ranges
-from .originals import SPARE, ExactSignals, KeptOriginals, rank_exactly
+from .engine import ENGINE, Hits, living_ranges, rank_ranges
+from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, reported
 from .query_block import QueryBlock
 from .regions import MIN_ENTRIES, RegionOrder, Regions, RegionVisits
 
 N_QUERIES = 2000  # calibration queries
 N_NEIGHBORS = 100  # neighbours per calibration query, and the largest k that recall is calibrated for
 N_CANDIDATES = 1000  # maximum number of candidates to rescore
-N_STRATA = 5
 MIN_QUERIES = 200
-MOST_REGIONS = 1 / 3  # a search that needs more than this share of the regions visits all entries
+SHARES = (0.05, 0.2, 0.4, 0.6, 0.8)  # quantiles of the contrast between strata; the smallest are the hardest queries
+N_STRATA = len(SHARES) + 1
+CONTRAST_RANK = 16
+MOST_REGIONS = 1 / 3  # a search that needs more than this share of the regions compares all codes
 NEVER = 255
 GROWTH = 1.12  # ratio of the numbers of regions of consecutive settings
 PILOT_SHARE = 0.25  # share of the calibration queries that determine the path if candidates are rescored
 RESERVE = 0.15  # share of the permitted loss held back for queries that differ from the entries
 LOW_LEVEL = 0.05  # significance level of recall_low
+COARSE_LEVELS = ((1 / 64, 1 / 4), (1 / 16, 1 / 2), (1.0, 1.0))
+"""Shares of the regions up to which a setting scores the regions of this share of the coarse means."""
 
 
 def region_path(n_regions: int) -> Int64:
@@ -45,15 +53,25 @@ def region_path(n_regions: int) -> Int64:
     return np.unique(np.append(steps[steps < most], most))
 
 
-def candidate_path(region_ranks: Int64, code_ranks: Int64, path: Int64) -> Int64:
+def coarse_path(path: Int64, n_regions: int, n_coarse: int) -> Int64:
+    """Return the number of nearest coarse means whose regions each setting scores."""
+    shares = np.array([next(share for least, share in COARSE_LEVELS if one <= least * n_regions) for one in path])
+    return np.asarray(np.maximum(np.ceil(shares * n_coarse), min(n_coarse, 8)), np.int64)
+
+
+def candidate_path(lost: Float64, code_ranks: Int64) -> Int64:
     """Return the number of candidates of each setting, so that they miss no more neighbours than the regions do.
 
-    ``region_ranks`` are those of the neighbours' regions, ``code_ranks`` those of the neighbours in the search by code.
+    ``lost`` is the share of neighbours whose regions a setting does not visit; ``code_ranks`` are those of the
+    neighbours in the search by code.
     """
-    lost = 1 - (region_ranks.ravel()[np.newaxis] < path[:, np.newaxis]).mean(axis=1)
     ordered = np.sort(code_ranks.ravel())
     places = np.ceil((1 - lost) * len(ordered)).astype(np.int64) - 1
     return np.maximum.accumulate(np.clip(ordered[np.clip(places, 0, len(ordered) - 1)] + 1, 10, N_CANDIDATES))
+
+
+CANDIDATES = np.unique(np.rint(10 * 1.25 ** np.arange(21)).astype(np.int64).clip(max=N_CANDIDATES))
+"""Numbers of candidates that a search of all codes may rescore."""
 
 
 def found_from(found: Array) -> Array:
@@ -70,8 +88,9 @@ def found_from(found: Array) -> Array:
 class Setting:
     """Setting of one stratum: regions and candidates to visit, and the expected recall."""
 
-    n_regions: int
+    n_regions: int  # 0 for all entries
     n_entries: int
+    n_coarse: int
     n_candidates: int  # to rescore; 0 for none
     recall: float
     recall_low: float
@@ -85,79 +104,54 @@ class RecallCalibration:
     of_signals: bool  # whether recall refers to exact neighbours instead of the exhaustive search over codes
     own: bool  # whether the queries were entries of the index
     path: Int64  # (n_settings,) regions
+    coarse: Int64  # (n_settings,) coarse means whose regions are scored
     candidates: Int64  # (n_settings,) to rescore; zeros if recall refers to codes
-    edges: Float64  # (N_STRATA - 1,) best region scores between strata
+    edges: Float64  # (N_STRATA - 1,) contrasts between strata
     least: float  # smallest best region score of the calibration queries
     strata: Array  # (n_queries,) uint8
     found: Array  # (n_queries, N_NEIGHBORS) uint8, first setting that finds a neighbour
+    code_ranks: Array  # (n_queries, N_NEIGHBORS) uint16, rank of a neighbour in the search by code; zeros of codes
     entries: Float64  # (N_STRATA, n_settings) mean number of living entries visited
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        generation: int,
-        of_signals: bool,
-        own: bool,
-        path: Int64,
-        candidates: Int64,
-        best: Float32,
-        found: Array,
-        visited: Float64,
-    ) -> RecallCalibration:
-        """Return the calibration of these queries.
-
-        ``best`` are their best region scores, ``visited`` (n_queries, n_settings) the living entries that a setting
-        visits.
-        """
-        edges = np.quantile(best.astype(np.float64), np.arange(1, N_STRATA) / N_STRATA)
-        strata = np.searchsorted(edges, best, side="right").astype(np.uint8)
-        entries = np.array(
-            [visited[strata == one].mean(axis=0) if (strata == one).any() else visited.mean(axis=0) for one in range(5)]
-        )
-        least = float(best.min())
-        return cls(generation, of_signals, own, path, candidates, edges, least, strata, found, entries)
 
     def to_table(self) -> dict[str, Array]:
         """Return the calibration as arrays, which :meth:`from_table` reads."""
         numbers = np.array([self.generation, self.of_signals, self.own], np.int64)
-        arrays: dict[str, Array] = {"numbers": numbers, "path": self.path, "candidates": self.candidates}
-        arrays |= {"edges": self.edges, "least": np.array([self.least]), "strata": self.strata}
-        return arrays | {"found": self.found, "entries": self.entries}
+        arrays: dict[str, Array] = {"numbers": numbers, "path": self.path, "coarse": self.coarse}
+        arrays |= {"candidates": self.candidates, "edges": self.edges, "least": np.array([self.least])}
+        return arrays | {name: getattr(self, name) for name in ("strata", "found", "code_ranks", "entries")}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Array]) -> RecallCalibration:
         """Return the calibration stored in a table; raise ValueError if its arrays are inconsistent."""
-        names = ("numbers", "path", "candidates", "edges", "least", "strata", "found", "entries")
+        names = ("path", "coarse", "candidates", "edges", "strata", "found", "code_ranks", "entries")
         try:
-            numbers, path, candidates, edges, least, strata, found, entries = (table[name] for name in names)
+            arrays = {name: table[name] for name in names}
+            numbers, least = table["numbers"], table["least"]
         except KeyError as error:
             raise ValueError(f"the calibration of recall has no {error.args[0]}") from None
+        path, strata = arrays["path"], arrays["strata"]
         count, n_queries = len(path), len(strata)
-        shapes = [array.shape for array in (numbers, path, candidates, edges, least, found, entries)]
-        wanted = [(3,), (count,), (count,), (N_STRATA - 1,), (1,), (n_queries, N_NEIGHBORS), (N_STRATA, count)]
+        shapes = [array.shape for array in (numbers, least, *arrays.values())]
+        listed = (n_queries, N_NEIGHBORS)
+        wanted = [(3,), (1,), *3 * [(count,)], (N_STRATA - 1,), (n_queries,), listed, listed, (N_STRATA, count)]
         if shapes != wanted or not 0 < count < NEVER or not n_queries:
             raise ValueError(f"arrays of the calibration of recall have shapes {shapes}, {wanted} expected")
-        if (np.diff(path) <= 0).any() or path[0] < 1 or (strata >= N_STRATA).any() or (np.diff(edges) < 0).any():
+        if (np.diff(path) <= 0).any() or path[0] < 1 or (strata >= N_STRATA).any():
             raise ValueError("settings and strata must be in order")
-        if not all(np.isfinite(values).all() and (values >= 0).all() for values in (entries, candidates)):
+        if (np.diff(arrays["edges"]) < 0).any() or (arrays["coarse"] < 1).any():
+            raise ValueError("settings and strata must be in order")
+        if not all(np.isfinite(arrays[name]).all() and (arrays[name] >= 0).all() for name in ("entries", "candidates")):
             raise ValueError("numbers of entries must be finite and at least 0")
         generation, of_signals, own = (int(number) for number in numbers)
-        return cls(
-            generation, bool(of_signals), bool(own), path, candidates, edges, float(least[0]), strata, found, entries
-        )
+        return cls(generation, bool(of_signals), bool(own), least=float(least[0]), **arrays)
 
     @property
     def recall_of(self) -> str:
         """Reference of the recall: "signals" (exact neighbours) or "codes" (exhaustive search over codes)."""
         return "signals" if self.of_signals else "codes"
 
-    def stratum(self, best: Float32) -> Int64:
-        """Return the stratum of each query by its best region score."""
-        return np.searchsorted(self.edges, best, side="right")
-
     @lazy
-    def _known(self) -> dict[tuple[int, float], list[Setting | None]]:
+    def _known(self) -> dict[tuple[int, float], list[tuple[Setting | None, Setting | None]]]:
         return {}
 
     @lazy
@@ -165,19 +159,27 @@ class RecallCalibration:
         """Cache of values that searches derive from the calibration."""
         return {}
 
-    def settings(self, k: int, asked: float) -> list[Setting | None]:
-        """Return the cheapest setting of each stratum that reaches a recall@k; None if no setting does."""
+    def settings(self, k: int, asked: float) -> list[tuple[Setting | None, Setting | None]]:
+        """Return the cheapest settings of each stratum that reach a recall@k: one of regions, and one of all codes.
+
+        None if no setting does.
+        """
         known = self._known.get((k, asked))
         if known is None:
-            known = self._known[k, asked] = [self._setting(stratum, k, asked) for stratum in range(N_STRATA)]
+            known = self._known[k, asked] = [self._settings(stratum, k, asked) for stratum in range(N_STRATA)]
         return known
 
-    def _setting(self, stratum: int, k: int, asked: float) -> Setting | None:
+    def _settings(self, stratum: int, k: int, asked: float) -> tuple[Setting | None, Setting | None]:
         recalls = self._recalls(stratum, k)
-        count = recalls.shape[1]
-        risks = (count * (1 - recalls.mean(axis=1)) + 1) / (count + 1) if count else np.ones(len(self.path))
-        enough = np.flatnonzero(risks <= (1 - RESERVE) * (1 - asked) + 1e-12)
-        return None if not enough.size else self._at(stratum, int(enough[0]), recalls[enough[0]], k)
+        place = _first_enough(recalls, asked)
+        visiting = None if place is None else self._at(stratum, place, recalls[place], k)
+        if not self.of_signals:
+            return visiting, Setting(0, 0, 1, 0, 1.0, 1.0)
+        ranks = self.code_ranks[self.strata == stratum][:, :k]
+        tried = CANDIDATES[k <= CANDIDATES]
+        recalls = np.array([(ranks < one).mean(axis=1) for one in tried])
+        place = _first_enough(recalls, asked)
+        return visiting, None if place is None else self._setting(0, 0, 1, int(tried[place]), recalls[place])
 
     def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:
         """Return the last setting that visits at most ``n_regions`` regions; None if there is none."""
@@ -193,8 +195,20 @@ class RecallCalibration:
     def _at(self, stratum: int, place: int, recalls: Float64, k: int) -> Setting:
         n_entries = int(np.ceil(self.entries[stratum, place]))
         n_candidates = max(k, int(self.candidates[place])) if self.of_signals else 0
+        return self._setting(int(self.path[place]), n_entries, int(self.coarse[place]), n_candidates, recalls)
+
+    @staticmethod
+    def _setting(n_regions: int, n_entries: int, n_coarse: int, n_candidates: int, recalls: Float64) -> Setting:
         mean = float(recalls.mean()) if recalls.size else 0.0
-        return Setting(int(self.path[place]), n_entries, n_candidates, mean, lower_bound(mean, len(recalls)))
+        return Setting(n_regions, n_entries, n_coarse, n_candidates, mean, lower_bound(mean, len(recalls)))
+
+
+def _first_enough(recalls: Float64, asked: float) -> int | None:
+    """Return the first setting whose expected loss is small enough, (n_settings, n_queries)."""
+    count = recalls.shape[1]
+    risks = (count * (1 - recalls.mean(axis=1)) + 1) / (count + 1) if count else np.ones(len(recalls))
+    enough = np.flatnonzero(risks <= (1 - RESERVE) * (1 - asked) + 1e-12)
+    return int(enough[0]) if enough.size else None
 
 
 def lower_bound(mean: float, count: int, level: float = LOW_LEVEL) -> float:
@@ -205,7 +219,7 @@ def lower_bound(mean: float, count: int, level: float = LOW_LEVEL) -> float:
     return float(betaincinv(successes, count - successes + 1, level)) if successes > 0 else 0.0
 
 
-BLOCK = 512  # queries per block; all signals are read once per block
+BLOCK = 256  # queries per block
 EXACT_PRODUCTS = 10**12  # maximum number of products in the search for exact neighbours
 
 
@@ -213,6 +227,43 @@ def n_calibration(snapshot: Snapshot, n_features: int, *, exact: bool) -> int:
     """Return the number of calibration queries, which is smaller if many signals must be compared exactly."""
     affordable = EXACT_PRODUCTS // max(1, len(snapshot) * n_features) if exact else N_QUERIES
     return int(np.clip(affordable, MIN_QUERIES, N_QUERIES))
+
+
+class RegionRanks:
+    """Ranks of regions for a block of unit queries, if only those of some nearest coarse means are scored."""
+
+    def __init__(self, regions: Regions, units: Float32) -> None:
+        scores, coarse = regions.fine.scores(units), regions.coarse_rows.scores(units)
+        self._order = np.argsort(-scores, axis=1, kind="stable")  # as kernels choose: the lower of equal ones first
+        coarse_order, ranks = np.argsort(-coarse, axis=1, kind="stable"), np.empty(coarse.shape, np.int64)
+        np.put_along_axis(ranks, coarse_order, np.arange(coarse.shape[1])[np.newaxis], axis=1)
+        self._parent_ranks = np.take_along_axis(ranks[:, regions.parents], self._order, axis=1)
+        self._scores, self._n_regions = np.take_along_axis(scores, self._order, axis=1), len(regions)
+
+    def contrasts(self, n_coarse: int) -> tuple[Float32, Float32]:
+        """Return best scores and contrasts of the queries."""
+        rank = np.minimum(CONTRAST_RANK, (self._parent_ranks < n_coarse).sum(axis=1))
+        best = self._scores[np.arange(len(rank)), self._nth(n_coarse, np.ones_like(rank))]
+        return best, best - self._scores[np.arange(len(rank)), self._nth(n_coarse, rank)]
+
+    def _nth(self, n_coarse: int, ranks: Int64) -> Int64:
+        counts = np.cumsum(self._parent_ranks < n_coarse, axis=1)
+        return np.asarray((counts < ranks[:, np.newaxis]).sum(axis=1), np.int64)
+
+    def ranks(self, n_coarse: int) -> Int64:
+        """Return the rank of each region among those that are scored; the number of regions for others."""
+        allowed = self._parent_ranks < n_coarse
+        ranks = np.where(allowed, np.cumsum(allowed, axis=1) - 1, self._n_regions)
+        found = np.empty_like(ranks)
+        np.put_along_axis(found, self._order, ranks, axis=1)
+        return found
+
+    def visited(self, n_coarse: int, path: Int64, counts: Int64) -> Int64:
+        """Return the number of entries in the nearest regions, (n_queries, len(path))."""
+        allowed = self._parent_ranks < n_coarse
+        totals, numbers = np.cumsum(counts[self._order] * allowed, axis=1), np.cumsum(allowed, axis=1)
+        places = [np.minimum(np.searchsorted(row, path), len(row) - 1) for row in numbers]
+        return np.take_along_axis(totals, np.array(places), axis=1)
 
 
 def calibrate_recall(
@@ -229,57 +280,72 @@ def calibrate_recall(
 
     ``own_ids`` are the ids of queries that are entries themselves, and are left out of their own search.
     """
-    path, counts = region_path(len(regions)), regions.order.counts(snapshot)
-    assert counts is not None  # all entries are assigned when regions are learned
-    n_extra = 0 if own_ids is None else 1
-    n_listed = N_NEIGHBORS if originals is None else N_CANDIDATES
-    best, visited, near, by_code, listed = [], [], [], [], []
+    path, placed = region_path(len(regions)), regions.order.codes(snapshot)
+    assert placed is not None  # all entries are assigned when regions are learned
+    counts, coarse = placed[1], coarse_path(path, len(regions), len(regions.coarse))
+    levels, of_setting = np.unique(coarse, return_inverse=True)
+    n_extra, n_listed = 0 if own_ids is None else 1, N_NEIGHBORS if originals is None else N_CANDIDATES
+    best, contrasts, visited, near, by_code, listed = [], [], [], [], [], []
     for start in range(0, len(queries), BLOCK):
         part = slice(start, min(start + BLOCK, len(queries)))
-        units, _ = unit_queries(recipe, queries[part])
-        scores = regions.scores(units)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        ranks = np.empty_like(order)
-        np.put_along_axis(ranks, order, np.arange(len(regions))[np.newaxis], axis=1)
-        visited.append(np.cumsum(counts[order], axis=1)[:, path - 1])
-        best.append(scores.max(axis=1))
+        own = None if own_ids is None else own_ids[part]
         comparison = recipe.prepare(queries, part=part)
-        n_wanted = min(n_listed + n_extra, len(snapshot))
-        hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), n_wanted)
-        rows = _without_own(hits.rows.reshape(len(units), -1), snapshot, None if own_ids is None else own_ids[part])
-        if originals is None:
-            near.append(_ranks_of(snapshot, rows[:, :N_NEIGHBORS], ranks))
-        else:
+        ranks = RegionRanks(regions, units_of(recipe, comparison, queries[part]))
+        some_best, some_contrasts = ranks.contrasts(int(levels[0]))
+        best.append(some_best)
+        contrasts.append(some_contrasts)
+        found = [ranks.visited(int(level), path[of_setting == at], counts) for at, level in enumerate(levels)]
+        visited.append(np.concatenate(found, axis=1))
+        hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), min(n_listed + n_extra, len(snapshot)))
+        rows = _without_own(hits.rows.reshape(part.stop - start, -1), snapshot, own)
+        exact = rows[:, :N_NEIGHBORS]
+        if originals is not None:
             n_exact = min(N_NEIGHBORS + n_extra, len(snapshot))
             exact = originals.best_rows(snapshot, queries[part], n_exact, metric=recipe.metric)
-            exact = _without_own(exact, snapshot, None if own_ids is None else own_ids[part])
-            near.append(_ranks_of(snapshot, exact, ranks))
-            listed.append(_ranks_of(snapshot, rows, ranks))
+            exact = _without_own(exact, snapshot, own)
             by_code.append(_places(exact, rows))
+        of_level = [ranks.ranks(int(level)) for level in levels]
+        near.append(np.stack([_ranks_of(snapshot, exact, one) for one in of_level]))
+        if originals is not None:
+            listed.append(np.stack([_ranks_of(snapshot, rows, one) for one in of_level]).astype(np.uint16))
         if progress is not None:
             progress(part.stop, len(queries))
-    region_ranks = _filled(np.concatenate(near), len(regions))
-    scores_best, seen = np.concatenate(best), np.concatenate(visited).astype(np.float64)
-    if originals is None:
-        found, candidates = region_ranks[np.newaxis] < path[:, np.newaxis, np.newaxis], np.zeros(len(path), np.int64)
-        kept = slice(None)
-    else:
+    region_ranks = _filled(np.concatenate(near, axis=1), len(regions))[of_setting]
+    inside, kept = region_ranks < path[:, np.newaxis, np.newaxis], slice(None)
+    candidates, code_ranks = np.zeros(len(path), np.int64), np.zeros(inside.shape[1:], np.int64)
+    if originals is not None:
         code_ranks = _filled(np.concatenate(by_code), n_listed)
         n_pilot = int(PILOT_SHARE * len(queries))  # they determine the path; the others calibrate the settings on it
         kept = slice(n_pilot, None)
-        candidates = candidate_path(region_ranks[:n_pilot, :10], code_ranks[:n_pilot, :10], path)
-        inside = np.concatenate(listed)[kept]
-        found = _found_at(region_ranks[kept], code_ranks[kept], inside, path, candidates)
-    return RecallCalibration.of(
+        candidates = candidate_path(1 - inside[:, :n_pilot, :10].mean(axis=(1, 2)), code_ranks[:n_pilot, :10])
+        ranks_listed = np.concatenate(listed, axis=1)
+        for setting, (n_regions, n_candidates) in enumerate(zip(path, candidates, strict=True)):
+            ahead = _ahead(ranks_listed[of_setting[setting]] < n_regions, code_ranks)
+            inside[setting] &= (code_ranks < ranks_listed.shape[2]) & (ahead < n_candidates)
+    contrast, seen = np.concatenate(contrasts)[kept], np.concatenate(visited)[kept].astype(np.float64)
+    edges = np.quantile(contrast.astype(np.float64), SHARES)
+    strata = np.searchsorted(edges, contrast, side="right").astype(np.uint8)
+    means = [seen[strata == one] if (strata == one).any() else seen for one in range(N_STRATA)]
+    return RecallCalibration(
         generation=regions.generation,
         of_signals=originals is not None,
         own=own_ids is not None,
         path=path,
+        coarse=coarse,
         candidates=candidates,
-        best=scores_best[kept],
-        found=found_from(found if originals is not None else found[:, kept]),
-        visited=seen[kept],
+        edges=edges,
+        least=float(np.concatenate(best)[kept].min()),
+        strata=strata,
+        found=found_from(inside[:, kept]),
+        code_ranks=code_ranks[kept].astype(np.uint16),
+        entries=np.array([one.mean(axis=0) for one in means]),
     )
+
+
+def units_of(recipe: Recipe, comparison: Comparison, queries: Array) -> Float32:
+    """Return queries as unit vectors, which most comparisons know."""
+    known: Float32 | None = getattr(comparison, "units", None)
+    return unit_queries(recipe, queries)[0] if known is None else known
 
 
 def _without_own(rows: Int64, snapshot: Snapshot, own: Int64 | None) -> Int64:
@@ -311,19 +377,14 @@ def _places(rows: Int64, listed: Int64) -> Int64:
 
 def _filled(ranks: Int64, never: int) -> Int64:
     """Pad ranks to N_NEIGHBORS neighbours; the added ones, which a small index lacks, are never found."""
-    missing = N_NEIGHBORS - ranks.shape[1]
-    return np.pad(ranks, ((0, 0), (0, max(0, missing))), constant_values=never)
+    missing = max(0, N_NEIGHBORS - ranks.shape[-1])
+    return np.pad(ranks, [*(ranks.ndim - 1) * [(0, 0)], (0, missing)], constant_values=never)
 
 
-def _found_at(region_ranks: Int64, code_ranks: Int64, listed: Int64, path: Int64, candidates: Int64) -> Array:
-    """Return whether each setting finds each neighbour: it visits the region and the entry is among the candidates."""
-    found = np.empty((len(path), *region_ranks.shape), bool)
-    for setting, (n_regions, n_candidates) in enumerate(zip(path, candidates, strict=True)):
-        before = np.cumsum(np.pad(listed < n_regions, ((0, 0), (1, 0))), axis=1, dtype=np.int32)
-        ahead = np.take_along_axis(before, np.minimum(code_ranks, listed.shape[1]), axis=1)
-        inside = (region_ranks < n_regions) & (code_ranks < listed.shape[1])
-        found[setting] = inside & (ahead < n_candidates)
-    return found
+def _ahead(visited: Booleans, code_ranks: Int64) -> Int64:
+    """Return how many of the listed candidates that are visited precede each neighbour, by its rank in the list."""
+    before = np.cumsum(np.pad(visited, ((0, 0), (1, 0))), axis=1, dtype=np.int32)
+    return np.asarray(np.take_along_axis(before, np.minimum(code_ranks, visited.shape[1]), axis=1), np.int64)
 
 
 def sample_rows(snapshot: Snapshot, n_rows: int, rng: np.random.Generator) -> Int64:
@@ -337,28 +398,21 @@ def queries_of(recipe: Recipe, vectors: Float32) -> Float32:
     return vectors if recipe.center is None else vectors + recipe.center
 
 
-CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 20_000.0, 11.0
-"""Cost of choosing regions in nanoseconds: per search, per query, and per query and region."""
-
-ORIGINAL_COST, ORIGINAL_QUERY_COST = 8.0, 0.1
-"""Cost of comparing an original with a batch in nanoseconds per feature: to read it, and per query.
-
-Measured with 50,000 originals of 384 features in float16: 17 and 0.13 (AVX2, 2.5 GHz). The constants are lower, because
-other processors are faster.
-"""
+EXACT_ENTRIES = 2000
+"""Number of entries that pass a filter up to which all of them are compared by their originals."""
 
 MOST_KNOWN = 64
 """Maximum number of cached settings."""
 
-NOT_ASKED = "neither recall nor probes was asked for"
+NOT_ASKED = "recall was not asked for"
 FEW = f"fewer than {MIN_ENTRIES:,} entries are compared faster than regions are chosen"
 NO_REGIONS = "no regions are learned; call learn_regions()"
 UNASSIGNED = "some entries have no region; call learn_regions() again"
-FEW_PASS = "too few entries pass the filter"
-UNLIKE = "the query is farther from all regions than any calibration query"
-TOO_MANY = "this recall needs more than a third of the regions"
+FEW_PASS = "few entries pass the filter"
+UNLIKE = "the query is farther from all regions than any calibration query, so that its recall is unknown"
+TOO_MANY = "this recall needs more than a third of the regions, so all codes were compared"
+ALL_SIGNALS = "no number of candidates promises this recall, so all originals were compared"
 LARGE_K = f"recall is calibrated for k up to {N_NEIGHBORS}"
-FASTER = "comparing all entries takes less time for this batch"
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,22 +420,33 @@ class VisitReport:
     """Share visited and predicted recall of each query in a block."""
 
     visited: Float64  # share of the entries
-    recall: Float64  # predicted
+    recall: Float64  # predicted; nan if it is unknown
     recall_low: Float64  # one-sided 95% lower bound of it; nan if only an estimate is known
-    exhaustive: Array  # strings: reason why all entries were visited, empty if they were not
+    exhaustive: Array  # strings: reason why all entries were compared, empty if they were not
 
     @classmethod
     def everything(cls, n_queries: int, reason: str) -> VisitReport:
-        """Return the report of a search that visits all entries."""
+        """Return the report of a search that compares all entries exactly."""
         ones = np.ones(n_queries)
         return cls(ones, ones.copy(), ones.copy(), np.full(n_queries, reason, object))
 
     @classmethod
     def joined(cls, parts: list[VisitReport]) -> VisitReport:
         """Concatenate the reports of consecutive blocks."""
+        if len(parts) == 1:
+            return parts[0]
         parts = parts or [cls.everything(0, "")]
         names = ("visited", "recall", "recall_low", "exhaustive")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass(frozen=True, eq=False)
+class LocalRegions:
+    """Entries in the order of their regions in the memory of this process."""
+
+    snapshot: Snapshot
+    codes: RegionCodes
+    originals: OriginalRows | None  # None also if some are not verified yet
 
 
 class RegionEntries(Protocol):
@@ -394,6 +459,9 @@ class RegionEntries(Protocol):
     def region_counts(self, order: RegionOrder) -> Int64 | None:
         """Return the number of entries in each region; None if some entries have no region."""
 
+    def local_regions(self, order: RegionOrder) -> LocalRegions | None:
+        """Return the entries if they are in the memory of this process."""
+
     def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, measured."""
 
@@ -403,23 +471,37 @@ class RegionEntries(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Settings and reported values of the strata, one value per stratum."""
+    """The rule that searches follow, and reported values of its strata, the last of which is for unlike queries."""
 
-    n_regions: Int64  # 0 for all entries
-    n_entries: Int64  # to visit at least
-    n_found: Int64  # entries to find before rescoring
+    rule: RegionRule
+    by_signals: Booleans  # whether all originals are compared
     recall: Float64
     recall_low: Float64
-    reasons: Array  # strings: reason why all entries are visited
+    reasons: Array  # strings: reason why all entries are compared
 
     @classmethod
-    def of(cls, settings: list[tuple[Setting | None, str]], n_found: list[int]) -> Strata:
-        """Return strata from pairs of a setting and a reason; a setting of None visits all entries."""
-        known = [Setting(0, 0, 0, 1.0, 1.0) if one is None else one for one, _ in settings]
-        return cls(
+    def of(
+        cls,
+        edges: Float64,
+        base_coarse: int,
+        least: float,
+        n_found: int,
+        settings: Sequence[tuple[Setting | None, str]],
+    ) -> Strata:
+        """Return strata from pairs of a setting and a reason; a setting of None compares all originals."""
+        known = [Setting(0, 0, 1, 0, 1.0, 1.0) if one is None else one for one, _ in settings]
+        rule = RegionRule(
+            edges,
             np.array([one.n_regions for one in known], np.int64),
-            np.array([max(one.n_entries, wanted) for one, wanted in zip(known, n_found, strict=True)], np.int64),
-            np.array(n_found, np.int64),
+            np.array([max(one.n_entries, one.n_candidates, n_found) for one in known], np.int64),
+            np.array([one.n_coarse for one in known], np.int64),
+            np.array([max(one.n_candidates, n_found) for one in known], np.int64),
+            base_coarse,
+            least,
+        )
+        return cls(
+            rule,
+            np.array([one is None for one, _ in settings]),
             np.array([one.recall for one in known]),
             np.array([one.recall_low for one in known]),
             np.array([reason for _, reason in settings], object),
@@ -428,7 +510,7 @@ class Strata:
 
 @dataclass(frozen=True, eq=False)
 class RegionSearch:
-    """Search for a recall, or with a fixed number of regions."""
+    """Search for a recall; tests and benchmarks may fix the number of regions instead, as ``probes``."""
 
     recipe: Recipe
     entries: RegionEntries  # that are considered
@@ -447,12 +529,23 @@ class RegionSearch:
 
     def find(self, scan: QueryBlock, queries: Array) -> tuple[Hits, VisitReport]:
         """Return the nearest entries of each query, measured, and what was visited."""
-        reason = self._reason
-        if not reason and self.probes is None and self._choosing_is_slower(scan):
-            reason = FASTER
-        if reason:
-            return self._everything(scan, queries), VisitReport.everything(len(queries), reason)
-        return self._visit(scan, queries)
+        if self._reason:
+            return self._everything(scan, queries), VisitReport.everything(len(queries), self._reason)
+        assert self.regions is not None
+        units, strata = units_of(self.recipe, scan.comparison, queries), self._strata
+        local = self.entries.local_regions(self.regions.order) if scan.engine is ENGINE else None
+        has_all = local is not None and (self.originals is None or local.originals is not None)
+        if local is not None and has_all and type(scan.comparison) is CodeComparison:
+            hits, places, visited = self._search(scan, queries, units, local)
+        else:
+            hits, places, visited = self._visit(scan, queries, units)
+        wide = np.flatnonzero(strata.by_signals[places])
+        if wide.size:
+            narrow = hits[~strata.by_signals[places][hits.queries]]
+            hits = Hits.joined([narrow, self.entries.nearest_signals(scan, queries, wide, self.k)]).ordered_by_score()
+        lows = np.full(len(places), np.nan) if self.is_filtered else strata.recall_low[places]  # an estimate, no bound
+        report = VisitReport(visited / len(self.entries), strata.recall[places], lows, strata.reasons[places])
+        return hits, report
 
     @lazy
     def _reason(self) -> str:
@@ -463,11 +556,9 @@ class RegionSearch:
             return LARGE_K
         if self.probes is None and self.calibration is None:
             return NO_REGIONS
-        if len(self.entries) and self._counts is not None:
-            return ""
-        return (
-            FEW_PASS if self.is_filtered else UNASSIGNED if len(self.entries) else FEW
-        )  # gathered entries have no regions
+        if not len(self.entries):
+            return FEW_PASS if self.is_filtered else FEW
+        return UNASSIGNED if self._counts is None else ""
 
     @lazy
     def _counts(self) -> Int64 | None:
@@ -479,43 +570,58 @@ class RegionSearch:
             return self.entries.nearest(scan, self.k)
         return self.entries.nearest_signals(scan, queries, np.arange(len(queries)), self.k)
 
-    def _visit(self, scan: QueryBlock, queries: Array) -> tuple[Hits, VisitReport]:
-        regions, counts, strata, known = self.regions, self._counts, self._strata, self.calibration
+    def _search(
+        self, scan: QueryBlock, queries: Array, units: Float32, local: LocalRegions
+    ) -> tuple[Hits, Array, Int64]:
+        """Return hits, strata and numbers of entries visited: all in one call."""
+        assert self.regions is not None
+        assert self._counts is not None
+        comparison: Any = scan.comparison
+        originals = None if self.originals is None else local.originals
+        signals = None if originals is None else np.ascontiguousarray(queries, np.float32)
+        found = kernels.active().search_regions(
+            comparison.scorer,
+            local.codes,
+            self.regions.model,
+            self._counts,
+            self._strata.rule,
+            units,
+            comparison.rounded,
+            min(self.k, len(self.entries)),
+            originals=originals,
+            signals=signals,
+        )
+        rows, ids, values = found.rows.ravel(), found.ids.ravel(), found.values.ravel()
+        hits = Hits(np.repeat(np.arange(len(units)), found.rows.shape[1]), rows, ids, values)
+        if (rows < 0).any():
+            hits = hits[rows >= 0]
+        if originals is None or scan.null is not None:
+            hits = scan.measure(local.snapshot, hits)
+        if originals is not None:
+            exact = [one.ravel()[rows >= 0] for one in (found.inner, found.correlations)]
+            scores = reported(exact[0] if originals.is_inner else exact[1])
+            logs = hits.log10_p_values if len(hits.log10_p_values) else np.full(len(scores), np.nan)
+            hits = replace(
+                hits, scores=scores, log10_p_values=exact_p_values(scan, self.recipe.n_features, logs, exact[1])
+            )
+        return hits, found.strata, found.visited
+
+    def _visit(self, scan: QueryBlock, queries: Array, units: Float32) -> tuple[Hits, Array, Int64]:
+        """Return the same of entries elsewhere: regions are chosen here and visited there."""
+        regions, counts, rule = self.regions, self._counts, self._strata.rule
         assert regions is not None
         assert counts is not None
-        units, _ = unit_queries(self.recipe, queries)
-        edges = np.empty(0) if known is None else known.edges
-        least = -np.inf if known is None or self.probes is not None else known.least
-        rule = RegionRule(edges, strata.n_regions, strata.n_entries, least)
-        best, starts, chosen = regions.choose(rule, counts, units)
-        places = np.searchsorted(edges, best, side="right")
-        is_wide, reasons = starts[1:] == starts[:-1], strata.reasons[places]  # a copy
-        reasons[best < least] = UNLIKE
-        if self.probes is None and self._is_slower(scan, chosen, is_wide):
-            reasons[~is_wide] = FASTER
-            is_wide = np.ones(len(best), bool)
-        if is_wide.all():
-            visit_report = VisitReport.everything(len(queries), "")
-            return self._everything(scan, queries), replace(visit_report, exhaustive=reasons)
-        starts, chosen = _with_all(starts, chosen, is_wide, len(regions))
-        n_found = np.where(is_wide, self._n_found(None), strata.n_found[places])
-        hits = self.entries.visit(scan, RegionVisits(regions.order, starts, chosen), int(n_found.max()))
+        choice = kernels.active().choose_regions(regions.model, counts, rule, units)
+        is_wide = rule.n_regions[choice.strata] == 0
+        visits = _with_all(choice.visits, is_wide, len(regions))
+        n_found = np.minimum(
+            rule.n_candidates[choice.strata] if self.originals is not None else self.k, len(self.entries)
+        )
+        hits = self.entries.visit(scan, RegionVisits(regions.order, visits), int(np.max(n_found)))
         if self.originals is not None:
-            hits = self._rescored(scan, queries, hits.first(n_found), is_wide)
-        sums = np.append(0, np.cumsum(counts[chosen]))
-        shares = (sums[starts[1:]] - sums[starts[:-1]]) / len(self.entries)
-        return hits, self._report(strata, places, is_wide, shares, reasons)
-
-    def _rescored(self, scan: QueryBlock, queries: Array, hits: Hits, is_wide: Booleans) -> Hits:
-        """Rank candidates by original signals; wide queries compare all entries, so that their result is exact."""
-        assert self.originals is not None
-        wide = np.flatnonzero(is_wide)
-        narrow = hits[~is_wide[hits.queries]] if wide.size else hits
-        found = rank_exactly(scan, narrow, self.originals, queries, self.k)
-        if not wide.size:
-            return found
-        both = Hits.joined([found, self.entries.nearest_signals(scan, queries, wide, self.k)])
-        return both.ordered_by_score()
+            hits = rank_exactly(scan, hits.first(n_found), self.originals, queries, self.k)
+        sums = np.append(0, np.cumsum(counts[visits.regions]))
+        return hits, choice.strata, sums[visits.starts[1:]] - sums[visits.starts[:-1]]
 
     @lazy
     def _strata(self) -> Strata:
@@ -523,97 +629,60 @@ class RegionSearch:
         asked = self.k, self.recall, self.probes, len(self.entries), self.originals is None, self.is_filtered
         found = known.get(asked)
         if found is None:
-            settings = [self._setting(stratum) for stratum in range(1 if self.calibration is None else N_STRATA)]
-            found = Strata.of(settings, [self._n_found(one) for one, _ in settings])
             if len(known) >= MOST_KNOWN:
                 known.clear()
-            known[asked] = found
+            found = known[asked] = self._made_strata()
         return found
 
-    def _setting(self, stratum: int) -> tuple[Setting | None, str]:
-        """Return the setting of a stratum, and the reason if it is None and queries visit all entries."""
-        known = self.calibration
+    def _made_strata(self) -> Strata:
+        assert self.regions is not None
+        calibration, n_coarse = self.calibration, len(self.regions.coarse)
         if self.probes is not None:
-            like = None if known is None or self.k > N_NEIGHBORS else known.at_probes(stratum, self.k, self.probes)
-            recall, low = (np.nan, np.nan) if like is None else (like.recall, like.recall_low)
+            (coarse,) = coarse_path(np.array([min(self.probes, len(self.regions))]), len(self.regions), n_coarse)
+            like = (
+                None if calibration is None or self.k > N_NEIGHBORS else calibration.at_probes(0, self.k, self.probes)
+            )
             n_candidates = 0 if self.originals is None or like is None else like.n_candidates
-            return Setting(self.probes, 0, n_candidates, recall, low), ""
-        assert known is not None
+            setting = Setting(self.probes, 0, int(coarse), n_candidates, np.nan, np.nan)
+            return Strata.of(np.empty(0), int(coarse), -np.inf, self._n_found, 2 * [(setting, "")])
+        assert calibration is not None
+        settings = [self._setting(stratum) for stratum in range(N_STRATA)]
+        n_candidates = 0 if self.originals is None else min(N_CANDIDATES, len(self.entries))
+        unknown = np.nan if n_candidates and n_candidates < len(self.entries) else 1.0
+        settings.append((Setting(0, 0, 1, n_candidates, unknown, unknown), UNLIKE))
+        base = int(calibration.coarse[0])
+        return Strata.of(calibration.edges, base, calibration.least, self._n_found, settings)
+
+    @property
+    def _n_found(self) -> int:
+        return min(self.k, len(self.entries))
+
+    def _setting(self, stratum: int) -> tuple[Setting | None, str]:
+        """Return the setting of a stratum, None for a comparison of all originals, and the reason."""
+        assert self.calibration is not None
         assert self.recall is not None
-        setting = known.settings(self.k, self.recall)[stratum]
-        if setting is None:
-            return None, TOO_MANY
-        if len(self.entries) < 2 * setting.n_entries:
-            return None, FEW_PASS if self.is_filtered else TOO_MANY
-        return setting, ""
+        visiting, whole = self.calibration.settings(self.k, self.recall)[stratum]
+        if visiting is not None and len(self.entries) >= 2 * visiting.n_entries:
+            return self._grown(visiting), ""
+        reason = FEW_PASS if self.is_filtered and visiting is not None else TOO_MANY
+        if self.originals is not None and len(self.entries) <= EXACT_ENTRIES:
+            return Setting(0, 0, 1, len(self.entries), 1.0, 1.0), reason
+        return (None, ALL_SIGNALS) if whole is None else (self._grown(whole), reason)
 
-    def _n_found(self, setting: Setting | None) -> int:
-        """Return the number of entries to find per query before rescoring."""
-        if self.originals is None:
-            wanted = self.k
-        else:
-            wanted = max(self.k + SPARE, 0 if setting is None else setting.n_candidates)
-        return min(wanted, len(self.entries))
-
-    def _is_slower(self, scan: QueryBlock, chosen: Int32, is_wide: Booleans) -> bool:
-        """Return whether visiting regions is slower than comparing the whole batch with all entries."""
+    def _grown(self, setting: Setting) -> Setting:
+        """Return a setting with as many more candidates as there are more entries than were calibrated."""
         assert self.regions is not None
-        assert self._counts is not None
-        n_queries, n_wide, total = len(is_wide), int(is_wide.sum()), int(self._counts[chosen].sum())
-        if n_wide:
-            n_visited, total = len(self.entries), total + n_wide * len(self.entries)
-        elif n_queries == 1:
-            n_visited = total
-        else:
-            n_visited = int(self._counts[np.bincount(chosen, minlength=len(self.regions)) > 0].sum())
-        visiting = scan.engine.visit_cost(scan.comparison, n_visited, total)
-        return self._choosing(n_queries) + visiting > self._comparing(scan)
-
-    def _choosing_is_slower(self, scan: QueryBlock) -> bool:
-        """Return whether visits are expected to be slower, so that no regions need to be chosen.
-
-        A batch is expected to visit as many entries as the calibration queries, with a fifth of the queries in each
-        stratum; a single query may be in the stratum that visits fewest.
-        """
-        assert self.regions is not None
-        strata, n_queries, n_entries = self._strata, len(scan.comparison), len(self.entries)
-        shares = np.maximum(strata.n_regions / len(self.regions), strata.n_entries / n_entries)
-        shares = np.where(strata.n_regions > 0, np.minimum(shares, 1.0), 1.0)
-        share = float(shares.min() if n_queries == 1 else shares.mean())
-        if not strata.n_regions.any():
-            share = 0.0  # the choice decides nothing but the reason that is reported
-        n_visited = int(n_entries * (1 - (1 - share) ** n_queries))
-        visiting = scan.engine.visit_cost(scan.comparison, n_visited, int(n_entries * share * n_queries))
-        return self._choosing(n_queries) + visiting > self._comparing(scan)
-
-    def _comparing(self, scan: QueryBlock) -> float:
-        """Return the cost of comparing all entries in nanoseconds; those with originals are compared by these."""
-        if self.originals is None:
-            return scan.engine.scan_cost(scan.comparison, len(self.entries))
-        each = ORIGINAL_COST + ORIGINAL_QUERY_COST * len(scan.comparison)
-        return len(self.entries) * self.originals.n_features * each
-
-    def _choosing(self, n_queries: int) -> float:
-        """Return the cost of choosing regions, and of reading originals of candidates, in nanoseconds."""
-        assert self.regions is not None
-        each = QUERY_COST + len(self.regions) * REGION_COST
-        if self.originals is not None:
-            each += float(self._strata.n_found.mean()) * self.originals.n_features * ORIGINAL_COST
-        return CALL_COST + n_queries * each
-
-    def _report(self, strata: Strata, places: Int64, is_wide: Booleans, shares: Float64, reasons: Array) -> VisitReport:
-        recalls = np.where(is_wide, 1.0, strata.recall[places])
-        lows = np.full(len(places), np.nan) if self.is_filtered else strata.recall_low[places]  # an estimate, no bound
-        return VisitReport(shares, recalls, np.where(is_wide, 1.0, lows), reasons)
+        growth = max(1.0, len(self.entries) / self.regions.n_learned)
+        return replace(setting, n_candidates=int(np.ceil(setting.n_candidates * growth)))
 
 
-def _with_all(starts: Int64, chosen: Int32, is_wide: Booleans, n_regions: int) -> tuple[Int64, Int32]:
+def _with_all(visits: Visits, is_wide: Booleans, n_regions: int) -> Visits:
     """Add all regions to wide queries, which have no visits yet."""
     if not is_wide.any():
-        return starts, chosen
-    everything = np.arange(n_regions, dtype=np.int32)
+        return visits
+    everything, ends = np.arange(n_regions, dtype=np.int32), visits.starts.tolist()
     parts = [
-        everything if wide else chosen[begin:end]
-        for wide, begin, end in zip(is_wide.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        everything if wide else visits.regions[begin:end]
+        for wide, begin, end in zip(is_wide.tolist(), ends[:-1], ends[1:], strict=True)
     ]
-    return np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64), np.concatenate(parts)
+    return Visits(np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64), np.concatenate(parts))

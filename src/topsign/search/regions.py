@@ -1,7 +1,8 @@
 """Regions: clusters of decoded codes, so that a search can visit a part of the entries.
 
 Learned from decoded codes by k-means in two levels: coarse means, then the means of regions among the members of each.
-Seeded; two machines learn the same regions up to the rounding of their matrix products.
+Seeded; two machines learn the same regions up to the rounding of their matrix products. Segments hold their entries in
+the order of their regions, so that a region is a range of each segment.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import kernels
-from .._arrays import Array, Bytes, Float32, Int32, Int64
+from .._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
 from ..families import Recipe
 from ..families.comparison import unit
-from ..kernels import CodeBlocks, CodeRange, RegionArrays, RegionCodes, RegionMeans, RegionRule
-from ..store import Columns, Segment, Snapshot
+from ..kernels import GROUP, CodeBlocks, CodeRange, Means, RegionCodes, RegionModel, RegionRule, Visits
+from ..store import Columns, Snapshot
 
 
 @dataclass(frozen=True)
@@ -27,63 +28,56 @@ class RegionOrder:
     generation: int
     n_regions: int
 
-    def positions(self, columns: Columns) -> tuple[Int32, Int32] | None:
-        """Return positions sorted by region and the start of each region; None if no regions are assigned."""
-        known = columns.derived.get("region_order")
+    def starts(self, columns: Columns) -> Int32 | None:
+        """Return where each region begins in a segment, and the end; None if the segment has no regions."""
+        known = columns.derived.get("region_starts")
         if known is None or known[0] != self:
             if "regions" not in columns.extra_names:
                 return None
             regions = columns.extra("regions")
-            if len(regions) and regions.max() >= self.n_regions:
-                raise ValueError(f"an entry is in region {regions.max()}, of {self.n_regions}")
-            positions = np.argsort(regions, kind="stable").astype(np.int32)
-            counts = np.bincount(regions, minlength=self.n_regions)
-            starts = np.append(0, np.cumsum(counts)).astype(np.int32)
-            known = columns.derived["region_order"] = self, positions, starts
-        return known[1], known[2]
-
-    def ranges(self, snapshot: Snapshot) -> RegionArrays | None:
-        """Return all segments with live entries, sorted by region; None if a segment has no regions."""
-        known = snapshot.derived.get("region_ranges")
-        if known is None or known[0] != self:
-            known = snapshot.derived["region_ranges"] = self, self._ranges(snapshot)
-        found: RegionArrays | None = known[1]
+            if (regions[1:] < regions[:-1]).any() or (len(regions) and regions[-1] >= self.n_regions):
+                raise ValueError(f"entries must be in the order of their regions, of which there are {self.n_regions}")
+            starts = np.searchsorted(regions, np.arange(self.n_regions + 1)).astype(np.int32)
+            known = columns.derived["region_starts"] = self, starts
+        found: Int32 = known[1]
         return found
 
-    def _ranges(self, snapshot: Snapshot) -> RegionArrays | None:
-        found = []
-        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+    def codes(self, snapshot: Snapshot) -> tuple[RegionCodes, Int64] | None:
+        """Return the codes of all segments by region, and the number of living entries in each region.
+
+        None if a segment has no regions.
+        """
+        known = snapshot.derived.get("region_codes")
+        if known is None or known[0] != self:
+            known = snapshot.derived["region_codes"] = self, self._codes(snapshot, None)
+        found: tuple[RegionCodes, Int64] | None = known[1]
+        return found
+
+    def passing(self, snapshot: Snapshot, kept: Booleans) -> tuple[RegionCodes, Int64] | None:
+        """Return the same of only these entries, by row."""
+        return self._codes(snapshot, kept)
+
+    def _codes(self, snapshot: Snapshot, kept: Booleans | None) -> tuple[RegionCodes, Int64] | None:
+        segments, places, counts = list[CodeRange](), [np.empty((4, 0), np.int64)], np.zeros(self.n_regions, np.int64)
+        for first_row, segment in zip(snapshot.starts.tolist(), snapshot.segments, strict=False):
             if not segment.n_alive:
                 continue
-            order = self.positions(segment.columns)
-            if order is None:
+            starts, alive = self.starts(segment.columns), segment.alive
+            if starts is None:
                 return None
-            codes = CodeRange(segment.codes, int(first_row), segment.alive, segment.ids)
-            found.append(RegionCodes(codes, *order))
-        return RegionArrays(found)
-
-    def counts(self, snapshot: Snapshot) -> Int64 | None:
-        """Return the number of live entries in each region; None if a segment has no regions."""
-        known = snapshot.derived.get("region_counts")
-        if known is None or known[0] != self:
-            known = snapshot.derived["region_counts"] = self, self._counts(snapshot)
-        found: Int64 | None = known[1]
-        return found
-
-    def _counts(self, snapshot: Snapshot) -> Int64 | None:
-        counts = np.zeros(self.n_regions, np.int64)
-        for segment in snapshot.segments:
-            if segment.n_alive:
-                order = self.positions(segment.columns)
-                if order is None:
-                    return None
-                counts += self._segment_counts(segment, order[1])
-        return counts
-
-    def _segment_counts(self, segment: Segment, starts: Int32) -> Array:
-        if segment.alive is None:
-            return np.diff(starts)
-        return np.bincount(segment.columns.extra("regions")[segment.living], minlength=self.n_regions)
+            if kept is None and alive is None:
+                counts += np.diff(starts)
+            else:
+                living = segment.living if kept is None else kept[first_row : first_row + len(segment)]
+                alive = np.packbits(living, bitorder="little") if kept is not None else alive
+                counts += np.diff(np.append(0, np.cumsum(living, dtype=np.int64))[starts])
+            held = np.flatnonzero(np.diff(starts))
+            places.append(np.stack([held, np.full(len(held), len(segments)), starts[held], starts[held + 1]]))
+            segments.append(CodeRange(segment.codes, first_row, alive, segment.ids, False))
+        found = np.concatenate(places, axis=1)
+        found = found[:, np.argsort(found[0], kind="stable")]
+        starts = np.searchsorted(found[0], np.arange(self.n_regions + 1)).astype(np.int32)
+        return RegionCodes(segments, starts, np.ascontiguousarray(found[1:].T, np.int32)), counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +85,7 @@ class RegionVisits:
     """Regions that each query visits, without repetition."""
 
     order: RegionOrder
-    starts: Int64  # (n_queries + 1,)
-    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
+    visits: Visits
 
 
 MIN_ENTRIES = 20_000
@@ -118,23 +111,63 @@ def automatic_regions(n_entries: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class ByteRows:
+    """Vectors rounded to bytes: values plus 64, times a scale for each."""
+
+    values: Bytes  # (n_rows, width); the width is n_features rounded up to a multiple of 64
+    scales: Float32
+    n_features: int
+
+    @classmethod
+    def of(cls, vectors: Float32) -> ByteRows:
+        """Round vectors to bytes."""
+        n_features, peaks = vectors.shape[1], np.abs(vectors).max(axis=1)
+        scales = np.where(peaks > 0, peaks / (MIDDLE - 1), 1).astype(np.float32)
+        values = np.full((len(vectors), padded(n_features)), MIDDLE, np.uint8)
+        values[:, :n_features] = np.rint(vectors / scales[:, np.newaxis]) + MIDDLE
+        return cls(values, scales, n_features)
+
+    @lazy
+    def half_norms(self) -> Float32:
+        """Half of the square norm of each vector."""
+        decoded = (self.values[:, : self.n_features].astype(np.float32) - MIDDLE) * self.scales[:, np.newaxis]
+        return np.asarray((decoded.astype(np.float64) ** 2).sum(axis=1) / 2, np.float32)
+
+    def scores(self, units: Float32) -> Float32:
+        """Return the score of each vector for each unit query, (n_queries, n_rows); nearer ones score higher."""
+        peaks = np.abs(units).max(axis=1, initial=0)
+        steps = np.where(peaks > 0, peaks / np.float32(127), np.float32(1)).astype(np.float32)
+        rounded = np.zeros((len(units), self.values.shape[1]), np.int8)
+        rounded[:, : units.shape[1]] = np.rint(units / steps[:, np.newaxis])
+        sums = kernels.active().byte_products(rounded, self.values)
+        sums -= MIDDLE * rounded.sum(axis=1, dtype=np.int32)[:, np.newaxis]
+        scores = sums.astype(np.float32)
+        scores *= self.scales * steps[:, np.newaxis]
+        scores -= self.half_norms
+        return scores
+
+    def means(self, numbers: Int32) -> Means:
+        """Return these vectors as kernels compare them; a number of -1 stands for none."""
+        return Means.of(self.values, self.scales, self.half_norms, numbers)
+
+
+@dataclass(frozen=True, eq=False)
 class Regions:
     """Region means of one generation."""
 
-    means: Bytes  # (n_regions, width) values plus 64; the width is n_features rounded up to a multiple of 64
-    scales: Float32  # (n_regions,) by which values are multiplied
+    fine: ByteRows
     coarse: Float32  # (n_coarse, n_features)
     starts: Int64  # (n_coarse + 1,) regions of each coarse mean
     generation: int
     n_learned: int  # number of entries when the regions were learned
 
     def __len__(self) -> int:
-        return len(self.means)
+        return len(self.fine.values)
 
     def to_table(self) -> dict[str, Array]:
         """Return the regions as arrays, which :meth:`from_table` reads."""
         numbers = np.array([self.generation, self.n_learned], np.int64)
-        arrays: dict[str, Array] = {"means": self.means, "scales": self.scales, "coarse": self.coarse}
+        arrays: dict[str, Array] = {"means": self.fine.values, "scales": self.fine.scales, "coarse": self.coarse}
         return arrays | {"starts": self.starts, "numbers": numbers}
 
     @classmethod
@@ -156,47 +189,42 @@ class Regions:
         if not (np.isfinite(scales).all() and np.isfinite(coarse).all()):
             raise ValueError("means must be finite")
         generation, n_learned = map(int, numbers)
-        return cls(means, scales, coarse, np.asarray(starts, np.int64), generation, n_learned)
+        return cls(ByteRows(means, scales, n_features), coarse, np.asarray(starts, np.int64), generation, n_learned)
 
     @lazy
-    def vectors(self) -> Float32:
-        """Means decoded from their bytes, float32."""
-        values = self.means[:, : self.coarse.shape[1]].astype(np.float32) - MIDDLE
-        return values * self.scales[:, np.newaxis]
+    def coarse_rows(self) -> ByteRows:
+        """Coarse means rounded to bytes, as queries are compared with them."""
+        return ByteRows.of(self.coarse)
 
     @lazy
-    def half_norms(self) -> Float32:
-        """Half of the square norm of each mean."""
-        return np.asarray((self.vectors.astype(np.float64) ** 2).sum(axis=1) / 2, np.float32)
+    def parents(self) -> Int64:
+        """Coarse mean of each region."""
+        return np.repeat(np.arange(len(self.coarse)), np.diff(self.starts))
 
-    def scores(self, units: Float32) -> Float32:
-        """Return the score of each region for each unit query, (n_queries, n_regions); nearer regions score higher."""
-        peaks = np.abs(units).max(axis=1, initial=0)
-        steps = np.where(peaks > 0, peaks / np.float32(127), np.float32(1)).astype(np.float32)
-        rounded = np.zeros((len(units), self.means.shape[1]), np.int8)
-        rounded[:, : units.shape[1]] = np.rint(units / steps[:, np.newaxis])
-        sums = kernels.active().byte_products(rounded, self.means)
-        sums -= MIDDLE * rounded.sum(axis=1, dtype=np.int32)[:, np.newaxis]
-        scores = sums * self.scales
-        scores *= steps[:, np.newaxis]
-        scores -= self.half_norms
-        return np.asarray(scores, np.float32)
+    @lazy
+    def model(self) -> RegionModel:
+        """Means as kernels compare them."""
+        sizes = np.diff(self.starts)
+        n_groups = -(-sizes // GROUP)
+        first = np.append(0, np.cumsum(n_groups)).astype(np.int32)
+        numbers = np.full(GROUP * first[-1], -1, np.int32)
+        slots = np.arange(len(self)) + np.repeat(GROUP * first[:-1].astype(np.int64) - self.starts[:-1], sizes)
+        numbers[slots] = np.arange(len(self))
+        coarse = np.full(-(-len(self.coarse) // GROUP) * GROUP, -1, np.int32)
+        coarse[: len(self.coarse)] = np.arange(len(self.coarse))
+        return RegionModel(self.coarse_rows.means(coarse), self.fine.means(numbers), len(self.coarse), first, numbers)
+
+    @lazy
+    def _assignment(self) -> tuple[RegionRule, Int64]:
+        one = np.ones(2, np.int64)
+        rule = RegionRule(np.empty(0), one, 0 * one, NEAREST * one, 0 * one, NEAREST, -np.inf)
+        return rule, np.ones(len(self), np.int64)
 
     def assign(self, vectors: Float32) -> Array:
         """Return the region of each vector, uint16: the nearest among the regions of its nearest coarse means."""
-        nearest = min(NEAREST, len(self.coarse))
-        scores = vectors @ self.coarse.T - (self.coarse**2).sum(axis=1) / 2
-        chosen = np.argpartition(-scores, nearest - 1, axis=1)[:, :nearest]
-        best, region = np.full(len(vectors), -np.inf, np.float32), np.zeros(len(vectors), np.uint16)
-        for number in np.unique(chosen):
-            rows = np.flatnonzero((chosen == number).any(axis=1))
-            first, last = self.starts[number : number + 2]
-            products = vectors[rows] @ self.vectors[first:last].T - self.half_norms[first:last]
-            places = products.argmax(axis=1)
-            values = products[np.arange(len(rows)), places]
-            closer = values > best[rows]
-            best[rows[closer]], region[rows[closer]] = values[closer], first + places[closer]
-        return region
+        rule, counts = self._assignment
+        chosen = kernels.active().choose_regions(self.model, counts, rule, np.ascontiguousarray(vectors))
+        return chosen.visits.regions.astype(np.uint16)
 
     def assign_codes(self, recipe: Recipe, codes: Bytes | CodeBlocks) -> Array:
         """Return the region of each code, uint16."""
@@ -212,14 +240,6 @@ class Regions:
     def order(self) -> RegionOrder:
         """Return the order of entries by region, for searches."""
         return RegionOrder(self.generation, len(self))
-
-    def choose(self, rule: RegionRule, counts: Int64, units: Float32) -> tuple[Float32, Int64, Int32]:
-        """Apply a rule to unit queries; return best scores, starts and regions.
-
-        ``counts`` are the numbers of live entries in each region.
-        """
-        means = RegionMeans(self.means, self.scales, self.half_norms, counts)
-        return kernels.active().choose_regions(means, rule, units)
 
 
 def padded(n_features: int) -> int:
@@ -275,16 +295,8 @@ def learn_regions(
         if progress is not None:
             progress(number + 1, len(coarse))
     starts = np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64)
-    return _rounded(np.concatenate(parts), coarse, starts, generation, len(living))
-
-
-def _rounded(vectors: Float32, coarse: Float32, starts: Int64, generation: int, n_learned: int) -> Regions:
-    """Return regions with these means, rounded to bytes."""
-    peaks = np.abs(vectors).max(axis=1)
-    scales = np.where(peaks > 0, peaks / (MIDDLE - 1), 1).astype(np.float32)
-    means = np.full((len(vectors), padded(vectors.shape[1])), MIDDLE, np.uint8)
-    means[:, : vectors.shape[1]] = np.rint(vectors / scales[:, np.newaxis]) + MIDDLE
-    return Regions(means, scales, np.ascontiguousarray(coarse, np.float32), starts, generation, n_learned)
+    coarse = np.ascontiguousarray(coarse, np.float32)
+    return Regions(ByteRows.of(np.concatenate(parts)), coarse, starts, generation, len(living))
 
 
 def shared_out(members: Int64, total: int) -> Int64:
@@ -315,8 +327,8 @@ def k_means(vectors: Float32, n_means: int, n_steps: int, rng: np.random.Generat
         order = np.argsort(owners, kind="stable")
         filled = np.flatnonzero(counts)
         firsts = np.append(0, np.cumsum(counts[filled]))[:-1]
-        sums = np.add.reduceat(vectors[order].astype(np.float64), firsts, axis=0)
-        means[filled] = (sums / counts[filled, np.newaxis]).astype(np.float32)
+        sums = np.add.reduceat(vectors[order], firsts, axis=0)
+        means[filled] = sums / counts[filled, np.newaxis].astype(np.float32)
         empty = np.flatnonzero(counts == 0)
         means[empty] = vectors[rng.choice(len(vectors), len(empty), replace=False)]
     return means

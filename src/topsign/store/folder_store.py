@@ -99,7 +99,15 @@ class FolderChange(Change):
         super().update_metadata(rows, texts)
         self.snapshot = Snapshot(tuple(map(_rewritten_if_overlaid, self.snapshot.segments)))
 
+    @property
+    def segment_entries(self) -> int:
+        return self._store.segment_entries
+
+    def _kept(self, segment: Segment) -> Segment:
+        return self._stored(segment)
+
     def compact(self) -> None:
+        self._order_all()
         while (step := self.snapshot.compacted(limit=self._store.segment_entries)) is not None:
             self.snapshot = step
             self._write_segments()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from .._arrays import Array, Int64
 from .._checks import MAX_ID
 from .._files import Record
 from ..families import Recipe
-from .segments import Segment, Snapshot
+from .segments import MERGED_ENTRIES, Segment, Snapshot, take_entries
 
 Result = TypeVar("Result")
 
@@ -71,20 +71,54 @@ class Change:
         """Add new segments."""
         self.snapshot = self.snapshot.add(segments)
 
-    def add_extras(self, extras: Iterable[Mapping[str, Array]]) -> None:
-        """Add extra columns to each segment."""
-        segments = zip(self.snapshot.segments, extras, strict=True)
-        self.snapshot = Snapshot(tuple(replace(one, columns=one.columns.with_extras(new)) for one, new in segments))
+    @property
+    def segment_entries(self) -> int:
+        """Maximum number of entries of a segment that is written."""
+        return MERGED_ENTRIES
+
+    def order_by_region(self, regions: Array) -> None:
+        """Rewrite all segments in the order of these regions of all rows, and drop removed entries."""
+        rows = np.flatnonzero(np.concatenate([segment.living for segment in self.snapshot.segments]))
+        rows = rows[np.lexsort((self.snapshot.gather("ids", rows), regions[rows]))]
+        before, made = self.snapshot, list[Segment]()
+        for part in _cuts_of_regions(regions[rows], self.segment_entries):
+            made.append(self._kept(take_entries(before, rows[part], {"regions": regions[rows[part]]})))
+        self.snapshot = Snapshot(tuple(made))
+
+    def _kept(self, segment: Segment) -> Segment:
+        """Return a new segment as the store keeps it."""
+        return segment
 
     def compact(self) -> None:
-        """Drop removed entries and merge small segments."""
+        """Drop removed entries and merge small segments; those with regions are ordered by them as a whole."""
+        self._order_all()
         while (step := self.snapshot.compacted()) is not None:
             self.snapshot = step
+
+    def _order_all(self) -> None:
+        """Order all entries by their regions, unless they are or some have none."""
+        segments = self.snapshot.segments
+        if "regions" in self.snapshot.extra_names:
+            regions = [segment.columns.extra("regions") for segment in segments]
+            ordered = all(one[-1] <= other[0] for one, other in pairwise(regions))
+            if not ordered or any(segment.alive is not None for segment in segments):
+                self.order_by_region(np.concatenate(regions))
 
     def erase(self, rows: Int64) -> None:
         """Remove the entries at these rows together with all copies of their data."""
         self.remove(rows)
         self.compact()
+
+
+def _cuts_of_regions(regions: Array, limit: int) -> Iterator[slice]:
+    """Yield slices of entries sorted by region with at most ``limit`` entries, which end with a region if possible."""
+    ends = np.append(np.flatnonzero(regions[1:] != regions[:-1]) + 1, len(regions))
+    start = 0
+    while start < len(regions):
+        last = int(ends[np.searchsorted(ends, start + limit, side="right") - 1])
+        end = last if last > start else min(start + limit, len(regions))
+        yield slice(start, end)
+        start = end
 
 
 class Store(Protocol):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import mmap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -241,8 +239,8 @@ class Columns(Protocol):
     def extra(self, name: str) -> Array:
         """Return a column that is stored in a separate file."""
 
-    def with_extras(self, extras: Mapping[str, Array]) -> Columns:
-        """Return the columns with additional ones."""
+    def verified(self, name: str) -> Array | None:
+        """Return such a column if it is in memory, or if all of it has been read and verified."""
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
         """Return the columns with the metadata of these ascending rows replaced."""
@@ -273,8 +271,8 @@ class Arrays:
     def extra(self, name: str) -> Array:
         return self.extras[name]
 
-    def with_extras(self, extras: Mapping[str, Array]) -> Arrays:
-        return replace(self, extras={**self.extras, **extras}, derived={})
+    def verified(self, name: str) -> Array | None:
+        return self.extras[name]
 
     def rows(self, name: str, positions: Int64) -> Array:
         if name == "codes":
@@ -339,9 +337,27 @@ class Segment:
         """Return the segment with only these entries alive."""
         return replace(self, alive=None if living.all() else np.packbits(living, bitorder="little"))
 
+    @property
+    def is_ascending(self) -> bool:
+        """Whether ids ascend; those of entries in the order of their regions do not."""
+        derived = self.columns.derived
+        if "ascending" not in derived:
+            derived["ascending"] = bool((self.ids[1:] > self.ids[:-1]).all())
+        return bool(derived["ascending"])
+
+    @property
+    def by_id(self) -> Int64 | None:
+        """Positions in ascending order of ids; None if that is their order."""
+        derived = self.columns.derived
+        if not self.is_ascending and "by_id" not in derived:
+            derived["by_id"] = np.argsort(self.ids)
+        return derived.get("by_id")
+
     def position(self, ids: Int64) -> Int64:
         """Return the position of each id, or -1 if it is absent or removed."""
-        positions = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        by_id = self.by_id
+        positions = np.minimum(np.searchsorted(self.ids, ids, sorter=by_id), len(self.ids) - 1)
+        positions = positions if by_id is None else by_id[positions]
         found = self.ids[positions] == ids
         if self.alive is not None:
             found &= (self.alive[positions >> 3] >> (positions & 7) & 1).astype(bool)
@@ -355,14 +371,20 @@ def make_segments(
     text_ids: list[bytes] | None = None,
     extras: Mapping[str, Array] | None = None,
 ) -> list[Segment]:
-    """Return segments of new entries sorted by id, from rows of codes; takes ownership of the arrays.
+    """Return segments of new entries sorted by region and id, from rows of codes; takes ownership of the arrays.
 
-    Ascending ids give one segment. Others are sorted in parts and in place, so that there is no second copy.
+    Ascending ids without regions give one segment. Others are sorted in parts and in place, so that there is no second
+    copy.
     """
-    ascending = bool((np.diff(ids) > 0).all())
+    regions = (extras or {}).get("regions")
+    ascending = regions is None and bool((np.diff(ids) > 0).all())
     parts = []
     for rows in _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts):
-        order = np.arange(rows.stop - rows.start) if ascending else np.argsort(ids[rows])
+        order = (
+            np.arange(rows.stop - rows.start)
+            if ascending
+            else _sorted(ids[rows], regions if regions is None else regions[rows])
+        )
         if not ascending:
             arrays: list[Array] = [ids, codes, *(extras or {}).values()]
             for column in arrays:
@@ -388,38 +410,30 @@ def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -
     return [slice(*ends) for ends in pairwise([*starts, n_entries])]
 
 
+def _sorted(ids: Int64, regions: Array | None) -> Int64:
+    """Return the order of entries by region, if there are any, and id."""
+    return np.argsort(ids) if regions is None else np.lexsort((ids, regions))
+
+
 def merge_segments(segments: Iterable[Segment]) -> Segment:
-    """Merge the live entries of segments into one segment in memory."""
-    kept = [(segment.columns, np.flatnonzero(segment.living)) for segment in segments]
-    ids = np.concatenate([columns.ids[rows] for columns, rows in kept])
-    order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
-    positions = None if order is None else np.argsort(order)
+    """Merge the live entries of segments into one segment in memory, sorted by region and id."""
+    merged = Snapshot(tuple(segments))
+    rows = np.flatnonzero(np.concatenate([segment.living for segment in merged.segments]))
+    regions = merged.gather("regions", rows) if "regions" in merged.extra_names else None
+    return take_entries(merged, rows[_sorted(merged.gather("ids", rows).astype(np.int64), regions)])
 
-    def joined(name: str) -> Any:
-        out, start = np.empty(0), 0
-        for columns, rows in kept:
-            here, values = slice(start, start + len(rows)), columns.rows(name, rows)
-            out = out if start else _empty((len(ids), *values.shape[1:]), values.dtype)
-            out[here if positions is None else positions[here]] = values
-            start += len(rows)
-        return out
 
-    def sorted_texts(parts: Iterable[list[bytes]]) -> list[bytes]:
-        flat = [text for part in parts for text in part]
-        return flat if order is None else [flat[position] for position in order]
-
+def take_entries(snapshot: Snapshot, rows: Int64, extras: Mapping[str, Array] | None = None) -> Segment:
+    """Return the entries at these rows in this order as a segment in memory, with additional extra columns."""
+    columns = [segment.columns for segment in snapshot.segments]
     texts: list[bytes] | None = None
-    if any(columns.metadata is not None for columns, _ in kept):
-        texts = sorted_texts(
-            columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept
-        )
-    text_ids: list[bytes] | None = None
-    if kept[0][0].text_ids is not None:
-        text_ids = sorted_texts(columns.text_ids.texts(rows) for columns, rows in kept if columns.text_ids)
-    shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
-    extras = {name: joined(name) for name in shared}
-    codes = CodeBlocks.of(joined("codes"))
-    return Segment(Arrays(joined("ids"), codes, _metadata(texts), _text_ids(text_ids), extras))
+    if any(one.metadata is not None for one in columns):
+        texts = snapshot.texts(rows)
+    text_ids = snapshot.texts_at(rows, lambda one: one.text_ids) if snapshot.has_text_ids else None
+    held = {name: snapshot.gather(name, rows) for name in snapshot.extra_names if name not in (extras or {})}
+    codes = CodeBlocks.of(snapshot.gather("codes", rows))
+    ids = snapshot.gather("ids", rows)
+    return Segment(Arrays(ids, codes, _metadata(texts), _text_ids(text_ids), {**held, **(extras or {})}))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -447,14 +461,6 @@ def gather_segment(segment: Segment) -> Segment:
 def take_positions(segment: Segment, positions: Int64) -> Segment:
     """Return ids and codes of the entries at these positions."""
     return Segment(Arrays(segment.ids[positions], CodeBlocks.of(segment.columns.rows("codes", positions))))
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return an uninitialised array; a large one uses its own pages, which are returned to the system when freed."""
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if n_bytes < 2**16:
-        return np.empty(shape, dtype)
-    return np.frombuffer(mmap.mmap(-1, n_bytes), dtype, math.prod(shape)).reshape(shape)
 
 
 def _text_ids(texts: list[bytes] | None) -> TextIds | None:
@@ -531,7 +537,7 @@ class Snapshot:
 
     def text_ids(self, rows: Int64) -> list[str]:
         """Return the text ids of the entries at these rows."""
-        return [text.decode() for text in self._texts_at(rows, lambda columns: columns.text_ids)]
+        return [text.decode() for text in self.texts_at(rows, lambda columns: columns.text_ids)]
 
     def gather(self, name: str, rows: Int64) -> Array:
         """Return ids, codes or another column of the entries at these rows; codes as rows, (n, code_bytes)."""
@@ -560,7 +566,7 @@ class Snapshot:
             part = slice(ends[owner], ends[owner + 1])
             yield self.segments[owner].columns, order[part], ascending[part] - self.starts[owner]
 
-    def _texts_at(self, rows: Int64, of: Callable[[Columns], Texts | None]) -> list[bytes]:
+    def texts_at(self, rows: Int64, of: Callable[[Columns], Texts | None]) -> list[bytes]:
         """Return texts of the entries at these rows, empty for segments without."""
         found = [b""] * len(rows)
         for columns, chosen, positions in self._columns_at(rows):
@@ -569,16 +575,28 @@ class Snapshot:
                     found[at] = text
         return found
 
+    @property
+    def extra_names(self) -> list[str]:
+        """Names of the extra columns that all segments have."""
+        names = [one.columns.extra_names for one in self.segments]
+        return [name for name in names[0] if all(name in others for others in names)] if names else []
+
     @lazy
     def has_originals(self) -> bool:
         """Whether all entries have originals."""
         return bool(self.segments) and all("originals" in one.columns.extra_names for one in self.segments)
 
-    def signals(self, rows: Int64) -> Float32 | None:
-        """Return the originals of the entries at these rows, or None."""
+    def packed_signals(self, rows: Int64) -> tuple[Array, Float32] | None:
+        """Return the originals of the entries at these rows as they are stored, and their scales; or None."""
         if not self.has_originals:
             return None
-        return unpack_originals(*self._gather(("originals", "original_scales"), rows))
+        values, scales = self._gather(("originals", "original_scales"), rows)
+        return values, scales
+
+    def signals(self, rows: Int64) -> Float32 | None:
+        """Return the originals of the entries at these rows, or None."""
+        found = self.packed_signals(rows)
+        return None if found is None else unpack_originals(*found)
 
     def notes(self, rows: Int64) -> list[Note]:
         """Return the metadata of the entries at these rows."""
@@ -586,7 +604,7 @@ class Snapshot:
 
     def texts(self, rows: Int64) -> list[bytes]:
         """Return the metadata of the entries at these rows as JSON texts, empty without metadata."""
-        return self._texts_at(rows, lambda columns: columns.metadata)
+        return self.texts_at(rows, lambda columns: columns.metadata)
 
     def among(self, rows: Int64) -> Snapshot:
         """Return the segments with only the entries at these rows alive."""
@@ -610,7 +628,9 @@ class Snapshot:
             left = n_entries - sum(map(len, found))
             if left <= 0:
                 break
-            found.append(start + np.flatnonzero(segment.living)[-left:])
+            living = np.flatnonzero(segment.living)
+            living = living if segment.by_id is None else living[np.argsort(segment.ids[living])]
+            found.append(start + living[-left:])
         return np.concatenate([np.empty(0, np.int64), *reversed(found)])
 
     def mask(self, rows: Int64) -> Booleans:
@@ -619,10 +639,10 @@ class Snapshot:
         kept[rows] = True
         return kept
 
-    def where(self, kept: Booleans) -> Snapshot:
+    def where(self, kept: Booleans, *, gather: bool = True) -> Snapshot:
         """Return a snapshot of only these live entries; small subsets are gathered into a new segment."""
         chosen = [segment.where(part) for segment, part in self._split(kept)]
-        if SPARSE * int(kept.sum()) > len(kept):
+        if not gather or SPARSE * int(kept.sum()) > len(kept):
             return Snapshot(tuple(chosen))
         return Snapshot(tuple(gather_segment(segment) for segment in chosen if segment.n_alive))
 

@@ -223,6 +223,10 @@ class StoredFile(Mapping[str, Array]):
         self._verify(name, range(len(self._expected[name])))
         return self._tensors[name].view(self._content.buffer)
 
+    def is_verified(self, name: str) -> bool:
+        """Whether all blocks of a column have been read and verified."""
+        return name in self._whole
+
     def rows(self, name: str, positions: Int64) -> Array:
         """Read rows of a column and verify only the blocks that hold them."""
         return self.verified(name, positions)[positions]
@@ -335,7 +339,6 @@ class StoredColumns:
         self._check_shape("ids", "<i8", (self._n_entries,))
         self._check_shape("codes", "|u1", (-(-self._n_entries // BLOCK), recipe.code_bytes, BLOCK))
         self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
-        self._pending_extras: dict[str, Array] = {}
         self._checked_extras: set[str] = set()  # whose type and shape were checked
 
     @classmethod
@@ -385,7 +388,9 @@ class StoredColumns:
     @lazy
     def ids(self) -> Int64:
         ids = self.file["ids"]
-        if ids[0] < 0 or (np.diff(ids) <= 0).any():
+        if self.record.regions is not None and (ids < 0).any():  # in the order of their regions
+            self.file.refuse("ids", "ids must be at least 0")
+        if self.record.regions is None and (ids[0] < 0 or (np.diff(ids) <= 0).any()):
             self.file.refuse("ids", "ids must be ascending and at least 0")
         return ids
 
@@ -403,12 +408,9 @@ class StoredColumns:
 
     @property
     def extra_names(self) -> tuple[str, ...]:
-        stored = [name for file in self._extras for name in EXTRA_FILES[file]]
-        return tuple(dict.fromkeys([*stored, *self._pending_extras]))
+        return tuple(name for file in self._extras for name in EXTRA_FILES[file])
 
     def extra(self, name: str) -> Array:
-        if name in self._pending_extras:
-            return self._pending_extras[name]
         return self._extra_file(name)[name]
 
     def _extra_file(self, name: str) -> StoredFile:
@@ -424,15 +426,19 @@ class StoredColumns:
         self._checked_extras.add(name)
         return file
 
-    def with_extras(self, extras: Mapping[str, Array]) -> StoredColumns:
-        """Return the columns with additional ones, which :meth:`write` stores."""
-        changed = self._copied()
-        changed._pending_extras = {**self._pending_extras, **extras}
-        return changed
+    def verified(self, name: str) -> Array | None:
+        file = self._extra_file(name)
+        if not file.is_verified(name):
+            return None
+        if name not in self.derived:  # checked once
+            self.derived[name] = bool(np.isfinite(file[name]).all())
+        if not self.derived[name]:
+            file.refuse(name, "values must be finite")
+        return file[name]
 
     def _copied(self) -> StoredColumns:
         copied = StoredColumns(self.record, self._recipe, self.file, self._removed, self._overlay, self._extras)
-        copied._pending, copied._pending_extras = self._pending, self._pending_extras
+        copied._pending = self._pending
         return copied
 
     @property
@@ -482,14 +488,14 @@ class StoredColumns:
         return alive
 
     def rows(self, name: str, positions: Int64) -> Array:
-        if name in EXTRA_COLUMNS and name not in self._pending_extras:
+        if name in EXTRA_COLUMNS:
             file = self._extra_file(name)
             found = file.rows(name, positions)
             if found.dtype.kind == "f" and not np.isfinite(found).all():
                 file.refuse(name, "values must be finite")
             return found
         if name != "codes":
-            return (self.ids if name == "ids" else self._pending_extras[name])[positions]
+            return self.ids[positions]
         if "codes" in self.__dict__ or len(positions) == len(self):
             return self.codes.rows(positions)
         codes = CodeBlocks(self.file.verified("codes", positions // BLOCK), len(self)).rows(positions)
@@ -528,7 +534,6 @@ class StoredColumns:
             rows, texts = self._pending
             columns: dict[str, Array] = {"rows": rows, "metadata.starts": texts.starts, "metadata.text": texts.text}
             new["metadata"] = writer.write("metadata", columns, len(rows))
-        new |= _write_extras(writer, self._pending_extras, len(self))
         if not new:
             return self
         known = {file.record.path: file for file in self.files}
@@ -544,8 +549,10 @@ class StoredColumns:
         self.read()
         for name in self.extra_names:
             self.rows(name, np.arange(len(self)))
-        if self.ids[-1] >= next_id:
-            self.file.refuse("ids", f"id {self.ids[-1]}, but the next new id is {next_id}")
+        if len(np.unique(self.ids)) < len(self):
+            self.file.refuse("ids", "ids must be different")
+        if self.ids.max() >= next_id:
+            self.file.refuse("ids", f"id {self.ids.max()}, but the next new id is {next_id}")
         if self.metadata is not None:
             parse_notes(self.metadata.texts(range(len(self))))
 
