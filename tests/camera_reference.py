@@ -84,3 +84,33 @@ def peak_to_correlation_energy(noise, pattern):
                 energy += (np.roll(second, (row, column), (0, 1)) * first).sum() ** 2
                 count += 1
     return np.sign(peak) * peak**2 / (energy / count)
+
+
+def likelihood_ratios(matches, impostors):
+    """Decimal logarithms of bounded likelihood ratios by known score, by the definitions."""
+    n, m = len(matches) + 1, len(impostors) + 1  # one misleading score of each kind is added
+    scores = sorted({*matches, *impostors})
+    blocks = [[1, 0, []]]  # matches, impostors, scores
+    for score in scores:
+        blocks.append([list(matches).count(score), list(impostors).count(score), [score]])
+    blocks.append([0, 1, []])
+    at = 0
+    while at < len(blocks) - 1:  # pool adjacent violators: shares of matches must rise
+        first, second = blocks[at : at + 2]
+        if first[0] / (first[0] + first[1]) >= second[0] / (second[0] + second[1]):
+            blocks[at : at + 2] = [[first[0] + second[0], first[1] + second[1], first[2] + second[2]]]
+            at = max(0, at - 1)
+        else:
+            at += 1
+    ratios = {score: np.log10((a / n) / (b / m)) for a, b, inside in blocks for score in inside}
+
+    def cost(threshold):
+        missed = (1 + sum(ratios[one] <= threshold for one in matches)) / n
+        return missed + 10**threshold * (1 + sum(ratios[one] > threshold for one in impostors)) / m
+
+    least = min(0, int(np.floor(100 * max(-np.log10(n), min(ratios.values())))))
+    most = max(0, int(np.ceil(100 * min(np.log10(m), max(ratios.values())))))
+    worse = [at for at in range(least, most + 1) if cost(at / 100) > min(1, 10 ** (at / 100))]
+    low = min(0, max([at + 1 for at in worse if at <= 0], default=least)) / 100
+    high = max(0, min([at - 1 for at in worse if at >= 0], default=most)) / 100
+    return {score: min(max(ratio, low), high) for score, ratio in ratios.items()}

@@ -1,10 +1,14 @@
 """Cameras: residuals and fingerprints compared with plain definitions, the database, scenes, calibration, reports."""
 
+import csv
 import hashlib
+import itertools
 import json
 import re
+from dataclasses import replace
 
 import camera_reference
+import camera_reports
 import numpy as np
 import pytest
 import scipy.stats
@@ -14,10 +18,11 @@ from typer.testing import CliRunner
 
 import topsign
 from topsign import StorageError, cameras
-from topsign.cameras.calibration import CameraCalibration, normality_p_value
+from topsign.cameras.calibration import CameraCalibration, LikelihoodRatios, normality_p_value
 from topsign.cameras.database import PIXELS_PER_BIT
 from topsign.cameras.enrolment import find_outliers
 from topsign.cameras.fingerprint import filter_spectrum, pixel_weights, remove_linear_pattern
+from topsign.cameras.identification import verbal
 from topsign.cli import app
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141
@@ -101,10 +106,10 @@ def test_linear_patterns_and_peaks_of_the_spectrum_are_removed(rng):
 
 def test_fingerprints_are_those_of_the_reference_and_can_be_updated(rng):
     readings = [cameras.extract_residual(shot(rng, pattern(1, 64, 64))) for _ in range(4)]
-    whole = cameras.FingerprintSums.of(readings, size=64)
+    whole = cameras.FingerprintSums.of(readings)
     expected = camera_reference.fingerprint([(one.noise, one.intensity) for one in readings])
     np.testing.assert_allclose(whole.fingerprint(), expected, atol=1e-5)
-    parts = [cameras.FingerprintSums.of(part, size=64) for part in (readings[:1], readings[1:])]
+    parts = [cameras.FingerprintSums.of(part) for part in (readings[:1], readings[1:])]
     np.testing.assert_allclose((parts[0] + parts[1]).fingerprint(), whole.fingerprint(), atol=1e-6)
     np.testing.assert_allclose(whole.without(readings[0]).fingerprint(), parts[1].fingerprint(), atol=1e-5)
     assert whole.without(readings[0]).n_photographs == 3
@@ -160,7 +165,7 @@ def test_photographs_find_their_cameras(enrolled, photographs):
             best.e_value == best.p_value * 3 * 4 < 1e-6
         )  # three cameras; turned by 90 degrees the frame would not fit
         assert best.pce > 60 > found.candidates[1].pce
-        assert best.words == "moderate support for the same source"
+        assert (best.words, found.result) == ("moderate support for the same source", "match")
         assert found.orientations == ["as stored"]
     assert "matches 'c'" in found.conclusion()
 
@@ -348,31 +353,129 @@ def test_no_p_value_is_stated_without_calibration(photographs, tmp_path):
 
 
 def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
-    kept = [len(one.impostor_scores) for one in enrolled.cameras()]
+    kept = [sum(map(len, one.impostor_scores.values())) for one in enrolled.cameras()]
     assert kept == [0, 6, 12]
     with pytest.raises(ValueError, match="at least 30 impostor scores, got 18"):
         cameras.calibrate(enrolled)
 
 
+def calibration_of(scores, matches=(), **more):
+    ratios = LikelihoodRatios.fit(np.array(matches), np.concatenate([*scores.values()])) if len(matches) else None
+    texts = {"source": "simulated", "date": "today", "models": []} | more
+    return CameraCalibration(scores, np.array(matches), ratios, n_photographs=10, n_cameras=4, **texts)
+
+
 def test_p_values_use_a_normal_distribution_only_if_it_fits():
     rng = np.random.default_rng(1)
-    more = {"matches": np.full(12, 9.0), "source": "simulated", "n_photographs": 10, "n_cameras": 4, "date": "today"}
-    normal = CameraCalibration(rng.standard_normal(40), **more)
+    learned = calibration_of({"normal": rng.standard_normal(40)}, np.linspace(8, 9, 12))
+    normal = learned.null("normal")
     assert normal.tail_fits
-    assert normal.log10_p_values(np.array(8.0)) < -6
-    assert normal.log10_p_values(np.array(8.0)) > np.log10(
-        scipy.stats.norm.sf(8.0)
-    )  # 40 scores do not determine the standard deviation exactly
-    assert "rest on a tail model, a normal law" in normal.statement()
-    heavy = CameraCalibration(rng.standard_t(1.5, size=200), **more)
+    assert scipy.stats.norm.logsf(8.0) / np.log(10) < normal.log10_p_value(8.0) < -6, (
+        "40 scores give no exact deviation"
+    )
+    assert "rest on a tail model, a normal law" in learned.statement()
+    heavy = calibration_of({"normal": rng.standard_t(1.5, size=200)}).null("normal")
     assert not heavy.tail_fits
-    assert heavy.log10_p_values(np.array(1e9)) == -np.log10(201)
+    assert heavy.log10_p_value(1e9) == -np.log10(201)
     assert heavy.threshold(1e-6) == np.inf
     assert "never below 0.005" in heavy.statement()
-    again = CameraCalibration.from_json(json.loads(json.dumps(normal.to_json())), "x")
-    np.testing.assert_allclose(again.impostors, np.sort(normal.impostors), rtol=1e-6)
-    with pytest.raises(StorageError, match="camera calibration: cannot be read"):
-        CameraCalibration.from_json(normal.to_json() | {"impostors": [1.0, "x"]}, "x")
+    record = json.loads(json.dumps(learned.to_json(), allow_nan=False))
+    again = CameraCalibration.from_json(record, "x")
+    np.testing.assert_allclose(again.impostors, np.sort(learned.impostors), rtol=1e-6)
+    assert [again.ratios.ratio(at) for at in (-1, 5, 9)] == [learned.ratios.ratio(at) for at in (-1, 5, 9)]
+    damages = {"impostors": {"normal": [1.0, "x"]}}, {"ratios": record["ratios"] | {"log10": [1.0, 0.0]}}
+    for damage in (*damages, {"impostors": {"odd": [1.0]}}, {"ratios": record["ratios"] | {"starts": [None]}}):
+        with pytest.raises(StorageError, match="camera calibration: cannot be read"):
+            CameraCalibration.from_json(record | damage, "x")
+
+
+def test_dark_photographs_have_a_null_distribution_of_their_own():
+    """Their scores vary twice as much here; the null of all photographs would give them too small p-values."""
+    rng = np.random.default_rng(2)
+    learned = calibration_of({"normal": rng.standard_normal(2000), "dark": 2 * rng.standard_normal(400)})
+    thresholds = [learned.null(condition).threshold(0.001) for condition in ("normal", "dark", "overexposed")]
+    assert [round(one) for one in thresholds[:2]] == [3, 6]
+    assert thresholds[2] == learned.null("").threshold(0.001), "no overexposed impostor is known"
+    dark = np.array([learned.null("dark").log10_p_value(one) for one in 2 * rng.standard_normal(2000)])
+    assert abs(np.mean(dark <= -2) - 0.01) < 4 * np.sqrt(0.01 / 2000)
+
+
+def test_likelihood_ratios_are_those_of_the_reference_and_bounded():
+    rng = np.random.default_rng(3)
+    for n, m, distance in ((12, 40, 1.0), (54, 135, 2.0), (54, 135, 9.0), (30, 900, 3.0)):
+        matches, impostors = distance + rng.standard_normal(n), rng.standard_normal(m)
+        found = LikelihoodRatios.fit(matches, impostors)
+        expected = camera_reference.likelihood_ratios(matches, impostors)
+        for score, ratio in expected.items():
+            assert found.ratio(score) == pytest.approx(ratio, abs=1e-9)
+        assert -np.log10(n + 1) <= found.bounds[0] <= 0 <= found.bounds[1] <= np.log10(m + 1)
+        assert found.ratio(1e9) == found.bounds[1]
+        assert "upper bound" in found.note(1e9)
+        middle = (impostors.max() + matches.min()) / 2
+        is_gap = impostors.max() < matches.min()
+        assert (found.ratio(middle) is None, "no known match or impostor scored" in found.note(middle)) == (is_gap,) * 2
+    assert not is_gap
+    assert LikelihoodRatios.fit(impostors, matches) is None
+
+
+def test_likelihood_ratios_seldom_mislead():
+    """The chance that an impostor has a ratio of at least x is at most 1 / x, over calibrations and new impostors."""
+    rng, ratios = np.random.default_rng(4), []
+    for _ in range(100):
+        found = LikelihoodRatios.fit(2 + rng.standard_normal(54), rng.standard_normal(135))
+        ratios += [found.ratio(one) for one in rng.standard_normal(40)]
+    for x in (0.3, 1.0):
+        assert np.mean(np.array(ratios) >= x) < 10**-x + 4 * np.sqrt(10**-x / len(ratios))
+
+
+# Results in words
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_reports_never_contradict_themselves(seed, tmp_path):
+    """A sample of ``python tests/camera_reports.py``, whose 10,000 identifications had no contradiction."""
+    results = [found for *_, found in camera_reports.simulate(seed, 24, tmp_path) if found is not None]
+    assert [camera_reports.contradictions(found) for found in results] == [[]] * len(results)
+    assert len({found.result for found in results}) > 1
+
+
+def test_all_combinations_of_tests_lead_to_words_that_agree(enrolled, photographs):
+    found = cameras.identify(enrolled, photographs["a"][6])
+    results = set()
+    for score, ratio, pce, second in itertools.product(
+        (-0.5, 0.5), (None, -1.4, -0.2, 0.0, 0.2, 2.1), (-3.0, 59.0, 61.0), (0.0, 0.4)
+    ):
+        words = None if ratio is None else verbal(ratio)
+        changes = {"log10_likelihood_ratio": ratio, "words": words, "ratio_note": "None is stated." * (ratio is None)}
+        first = replace(found.candidates[0], score=found.threshold + score, pce=pce, **changes)
+        other = replace(found.candidates[1], score=found.threshold + score - 0.4 + second)
+        made = replace(found, candidates=[first, other])
+        assert camera_reports.contradictions(made) == []
+        results.add((score > 0, made.result))
+    assert results == {(True, "match"), (True, "inconclusive"), (False, "no match"), (False, "inconclusive")}
+
+
+def test_a_second_significant_camera_is_named(enrolled, photographs, tmp_path):
+    """The same photographs under two names."""
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    for name, files in (("first", photographs["a"][:3]), ("second", photographs["a"][3:6])):
+        cameras.enroll(database, name, files)
+    cameras.calibrate(database, photographs["others"] + photographs["b"])
+    found = cameras.identify(database, photographs["a"][6], k=1)
+    assert [one.camera for one in found.significant] == [one.camera for one in found.candidates]
+    assert re.search(r"Also significant: '(first|second)'.*does not decide between", found.conclusion())
+
+
+def test_conditions_and_models_without_impostors_are_warned_of(enrolled, photographs, tmp_path):
+    found = cameras.identify(enrolled, photographs["a"][6])
+    (warning,) = found.warnings
+    assert "No impostor of the calibration is of the model of 'a' (Maker Model a)" in warning
+    assert warning in found.conclusion()
+    dark = (np.asarray(Image.open(photographs["a"][6])) * 0.3).astype(np.uint8)
+    Image.fromarray(dark).save(tmp_path / "dark.png")
+    found = cameras.identify(enrolled, tmp_path / "dark.png")
+    assert found.condition == "dark"
+    assert "is dark, and the calibration has 0 impostor scores of such photographs" in found.warnings[0]
 
 
 # Commands and reports
@@ -386,7 +489,7 @@ def run(*arguments):
 def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     database = tmp_path / "s.topsign"
     for camera in "abc":
-        options = ("--camera", camera, "--size", SIZE, "--bits", 1024) if camera == "a" else ("--camera", camera)
+        options = ("--camera", camera, "--size", SIZE, "--n-bits", 1024) if camera == "a" else ("--camera", camera)
         code, shown = run("enroll", database, *options, *photographs[camera][:6])
         assert (code, "6 photographs enrolled, 6 in total" in shown) == (0, True), shown
     code, shown = run("identify", database, photographs["a"][6])
@@ -425,12 +528,60 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     assert run("verify", database)[0] == 0
 
 
+def test_batches_give_tables_a_matrix_and_a_case(enrolled, photographs, tmp_path):
+    folder = tmp_path / "evidence"
+    (folder / "more").mkdir(parents=True)
+    for path in (photographs["a"][6], photographs["b"][6], photographs["others"][0]):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "more" / "torn.jpg").write_bytes(b"\xff\xd8\xff")
+    (folder / "notes.txt").write_text("not a photograph")
+    for kind in ("csv", "json"):
+        out = tmp_path / f"t.{kind}"
+        code, shown = run("identify", enrolled.path, folder, "-o", out, "--matrix", tmp_path / "m.svg")
+        assert (code, "torn.jpg: " in shown) == (1, True), shown
+        rows = (
+            [*csv.DictReader(out.read_text().splitlines())]
+            if kind == "csv"
+            else json.loads(out.read_text(), parse_constant=fail)
+        )
+        assert [one["result"] or None for one in rows] == ["match", "match", None, "no match"]
+        assert [one["camera"] for one in rows[:2]] == ["a", "b"]
+        assert float(rows[0]["e_value"]) < 1e-6
+        assert "is not an image" in rows[2]["problem"]
+    figure = (tmp_path / "m.svg").read_text()
+    assert (figure.count("<rect"), figure.count("<circle")) == (9, 2)
+    code, shown = run(
+        *("report", enrolled.path, folder, "-o", tmp_path / "c.html", "--case-number", "<7>", "--examiner", "A. Reyes")
+    )
+    page = (tmp_path / "c.html").read_text()
+    for part in (
+        "case &lt;7&gt;",
+        "A. Reyes",
+        "signature, date",
+        "2 match, 1 match no camera",
+        "torn.jpg",
+        "1. a6.jpg",
+    ):
+        assert part in page
+    run("report", enrolled.path, folder, "-o", tmp_path / "c.json")
+    record = json.loads((tmp_path / "c.json").read_text(), parse_constant=fail)
+    assert [one["result"] for one in record["photographs"]] == ["match", "match", None, "no match"]
+    code, shown = run("identify", enrolled.path, folder, "--report", tmp_path / "r.html")
+    assert (code, "topsign cameras report writes a case" in shown) == (2, True)
+    code, shown = run("identify", enrolled.path, folder, "--search", "zoom")
+    assert (code, "--search must be crop, scale or crop,scale" in shown) == (2, True)
+
+
+def fail(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
 def test_names_are_escaped_on_a_terminal(photographs, tmp_path):
     database, evil = tmp_path / "s.topsign", "\x1b]0;pwned\x07\x1b[31mRED [bold]"
     copy = tmp_path / f"{evil[5:-7]}.jpg"
     copy.write_bytes(photographs["a"][0].read_bytes())
     for camera, name in zip("abc", (evil, "b", "c"), strict=True):
-        run("enroll", database, "--camera", name, "--size", SIZE, "--bits", 1024, *photographs[camera][:6])
+        run("enroll", database, "--camera", name, "--size", SIZE, "--n-bits", 1024, *photographs[camera][:6])
     run("calibrate", database, "--impostors", *photographs["others"])
     for command in [
         ("list", database),

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from .alignment import peak_to_correlation_energy
-from .calibration import CameraCalibration
+from .alignment import SEARCHES, Alignment, peak_to_correlation_energy
+from .calibration import CameraCalibration, LikelihoodRatios
 from .database import Camera, CameraDatabase
 from .enrolment import Enrolment, enroll
 from .fingerprint import FingerprintSums, Residual, denoise, extract_residual
-from .identification import FALSE_ALARM, CameraMatch, Identification, calibrate, identify
-from .photographs import ORIENTATIONS, Photograph, PhotographError, read_photograph, same_scene, scene_signature
-from .report import report_record, write_report
+from .identification import (
+    FALSE_ALARM,
+    AlignedMatch,
+    CameraMatch,
+    Identification,
+    calibrate,
+    identify,
+    identify_all,
+)
+from .photographs import (
+    ORIENTATIONS,
+    Photograph,
+    PhotographError,
+    photographs_in,
+    read_photograph,
+    same_scene,
+    scene_signature,
+)
+from .report import COLUMNS, report_record, result_row, write_case, write_matrix, write_report
 
 __all__ = [
+    "COLUMNS",
     "FALSE_ALARM",
     "ORIENTATIONS",
+    "SEARCHES",
+    "AlignedMatch",
+    "Alignment",
     "Camera",
     "CameraCalibration",
     "CameraDatabase",
@@ -21,6 +41,7 @@ __all__ = [
     "Enrolment",
     "FingerprintSums",
     "Identification",
+    "LikelihoodRatios",
     "Photograph",
     "PhotographError",
     "Residual",
@@ -29,10 +50,15 @@ __all__ = [
     "enroll",
     "extract_residual",
     "identify",
+    "identify_all",
     "peak_to_correlation_energy",
+    "photographs_in",
     "read_photograph",
     "report_record",
+    "result_row",
     "same_scene",
     "scene_signature",
+    "write_case",
+    "write_matrix",
     "write_report",
 ]

@@ -1,17 +1,51 @@
-"""Peak to correlation energy of a residual and an uncompressed fingerprint."""
+"""Alignment of photographs with fingerprints: peak to correlation energy, and the search for crops and scales."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import scipy  # loads its modules on first use
+from PIL import Image
 
-from .._arrays import Array
+from .. import kernels
+from .._arrays import Array, Float32, Float64
 
 NEIGHBORHOOD = 5
 """The energy excludes shifts of up to this many pixels in each direction, a square of 11 x 11."""
 
 CUSTOMARY = 60.0
 """Threshold of Goljan, Fridrich and Filler 2009."""
+
+SEARCHES = ("crop", "scale")
+SMALLEST, LARGEST = 0.5, 2.0
+"""Scales of a photograph relative to the pixels of the sensor."""
+
+N_REFINED, N_STEPS = 3, 12
+"""Number of scales of the grid that are refined by golden section, and number of further scales tried for each."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Position of a photograph in the frame of a camera: its scale, and the region of the frame that it shows."""
+
+    scale: float  # pixels of the photograph per pixel of the sensor
+    left: int
+    top: int
+    width: int
+    height: int
+    pce: float
+
+    def words(self, frame: tuple[int, int]) -> str:
+        """Return the position in words, for a frame of this width and height."""
+        part = f"{self.width} x {self.height} pixels at ({self.left}, {self.top}) of {frame[0]} x {frame[1]}"
+        whole = self.width >= 0.99 * frame[0] and self.height >= 0.99 * frame[1]
+        region = "the whole frame" if whole else f"a crop of {part}"
+        return region if abs(self.scale - 1) < 0.001 else f"{region}, scaled by {self.scale:.3f}"
 
 
 def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
@@ -35,9 +69,132 @@ def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
             f"got {first.shape} and {second.shape}"
         )
     spectrum = scipy.fft.rfft2(first) * np.conj(scipy.fft.rfft2(second))
-    correlations = scipy.fft.irfft2(spectrum, first.shape)
-    peak = float(correlations[0, 0])
+    return _energy_ratio(scipy.fft.irfft2(spectrum, first.shape), 0, 0)
+
+
+def _energy_ratio(correlations: Array, top: int, left: int) -> float:
+    """Return the PCE of the correlations of all circular shifts, with the peak at one of them."""
+    peak = float(correlations[top, left])
     near = np.arange(-NEIGHBORHOOD, NEIGHBORHOOD + 1)
-    correlations[np.ix_(near, near)] = 0
-    energy = float((correlations**2).sum()) / (correlations.size - len(near) ** 2)
-    return float(np.sign(peak)) * peak**2 / energy if energy > 0 else 0.0
+    around = correlations[np.ix_((near + top) % len(correlations), (near + left) % correlations.shape[1])]
+    energy = float(np.vdot(correlations, correlations)) - float(np.vdot(around, around))
+    return float(np.sign(peak)) * peak**2 * (correlations.size - around.size) / energy if energy > 0 else 0.0
+
+
+def pce_log10_p_value(pce: float) -> float:
+    """Return the decimal logarithm of the probability that one shift of an impostor has at least this PCE.
+
+    Approximation: the correlations at all shifts follow a normal law whose deviation is their root mean square.
+    """
+    deviate = math.copysign(math.sqrt(abs(pce)), pce)
+    return float(scipy.special.log_ndtr(-deviate)) / math.log(10)
+
+
+def trial_scales(shape: tuple[int, int], frame: tuple[int, int], search: Sequence[str]) -> Float64:
+    """Return the scales at which a photograph is compared with a frame, both given as (height, width).
+
+    A crop of the original scale needs the scale 1, and a scaled photograph of the whole frame the ratio of the sizes.
+    For both together the scales from 0.5 to 2 form a grid. Its steps are 2 divided by the longer side of the photograph
+    in pixels of the sensor, so that pixels at the edge are at most half a pixel away from where they belong.
+    """
+    least = max(shape[0] / frame[0], shape[1] / frame[1])
+    is_whole = abs(shape[0] - shape[1] * frame[0] / frame[1]) <= 1 + frame[0] / frame[1]
+    scales = [least] if "scale" in search and is_whole and SMALLEST <= least <= LARGEST else []
+    if "crop" in search and least <= 1:
+        scales.append(1.0)
+    if len(set(search)) == len(SEARCHES):
+        at = max(SMALLEST, least)
+        while at <= LARGEST:
+            scales.append(at)
+            at *= 1 + 2 * at / max(shape)
+    return np.unique(scales)
+
+
+def n_trials(shape: tuple[int, int], frame: tuple[int, int], search: Sequence[str]) -> int:
+    """Return the number of combinations of a shift and a scale that :func:`align` tries at most."""
+    scales = trial_scales(shape, frame, search)
+    if not len(scales):
+        return 0
+    shifts = [_n_shifts(shape, frame, scale) for scale in scales]
+    refined = N_REFINED * N_STEPS * _n_shifts(shape, frame, scales[-1]) if len(scales) > len(SEARCHES) else 0
+    return sum(shifts) + refined
+
+
+def _n_shifts(shape: tuple[int, int], frame: tuple[int, int], scale: float) -> int:
+    height, width = _sensor_size(shape, frame, scale)
+    return (frame[0] - height + 1) * (frame[1] - width + 1)
+
+
+def _sensor_size(shape: tuple[int, int], frame: tuple[int, int], scale: float) -> tuple[int, int]:
+    """Return height and width of a photograph in whole pixels of the sensor."""
+    return min(frame[0], int(shape[0] / scale + 1e-6)), min(frame[1], int(shape[1] / scale + 1e-6))
+
+
+def on_sensor(query: Float32, frame: tuple[int, int], scale: float) -> Float32:
+    """Return the signal W I of a photograph in pixels of the sensor, by bicubic interpolation."""
+    height, width = _sensor_size(query.shape, frame, scale)
+    if (height, width) == query.shape:
+        return query
+    box = (0, 0, min(width * scale, query.shape[1]), min(height * scale, query.shape[0]))
+    image = Image.fromarray(query).resize((width, height), Image.Resampling.BICUBIC, box)
+    return np.asarray(image, np.float32)
+
+
+def centred_crop(query: Float32, frame: tuple[int, int], scale: float, size: int) -> Float32:
+    """Return the central crop (size, size) of a frame that shows the photograph at its centre, and 0 elsewhere."""
+    scaled = on_sensor(query, frame, scale)
+    top, left = ((one - two) // 2 for one, two in zip(frame, scaled.shape, strict=True))
+    whole = np.zeros(frame, np.float32)
+    whole[top : top + scaled.shape[0], left : left + scaled.shape[1]] = scaled
+    top, left = ((one - size) // 2 for one in frame)
+    return whole[top : top + size, left : left + size]
+
+
+class FrameSpectrum:
+    """Spectrum of the fingerprint of a whole frame, for correlations at all shifts."""
+
+    def __init__(self, fingerprint: Float32) -> None:
+        self.frame = fingerprint.shape
+        self._spectrum = scipy.fft.rfft2(fingerprint - fingerprint.mean(), workers=kernels.n_threads())
+
+    def best_shift(self, query: Float32, scale: float) -> Alignment:
+        """Return the position with the highest correlation of a photograph's signal W I at one scale."""
+        scaled = on_sensor(query, self.frame, scale)
+        height, width = scaled.shape
+        workers = kernels.n_threads()
+        spectrum = np.conj(scipy.fft.rfft2(scaled - scaled.mean(), self.frame, workers=workers)) * self._spectrum
+        correlations = scipy.fft.irfft2(spectrum, self.frame, workers=workers)
+        inside = correlations[: self.frame[0] - height + 1, : self.frame[1] - width + 1]
+        top, left = np.unravel_index(int(inside.argmax()), inside.shape)
+        return Alignment(scale, int(left), int(top), width, height, _energy_ratio(correlations, int(top), int(left)))
+
+    def align(self, query: Float32, search: Sequence[str]) -> Alignment:
+        """Return the best position of a photograph over all shifts and scales of a search.
+
+        The best scales of the grid are refined by golden section within one step of the grid on each side.
+        """
+        scales = trial_scales(query.shape, self.frame, search)
+        found = [self.best_shift(query, float(scale)) for scale in scales]
+        ranked = np.argsort([-one.pce for one in found], kind="stable")
+        if len(scales) > len(SEARCHES):
+            for at in ranked[:N_REFINED]:
+                ends = float(scales[max(0, at - 1)]), float(scales[min(len(scales) - 1, at + 1)])
+                found.append(self._refined(query, *ends))
+        return max(found, key=lambda one: one.pce)
+
+    def _refined(self, query: Float32, low: float, high: float) -> Alignment:
+        """Return the best position over scales between two, by golden section."""
+        inner = [
+            self.best_shift(query, high - GOLDEN * (high - low)),
+            self.best_shift(query, low + GOLDEN * (high - low)),
+        ]
+        best = max(inner, key=lambda one: one.pce)
+        for _ in range(N_STEPS - 2):
+            if inner[0].pce >= inner[1].pce:
+                high = inner[1].scale
+                inner = [self.best_shift(query, high - GOLDEN * (high - low)), inner[0]]
+            else:
+                low = inner[0].scale
+                inner = [inner[1], self.best_shift(query, low + GOLDEN * (high - low))]
+            best = max(best, *inner, key=lambda one: one.pce)
+        return best

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..store import Snapshot
 from ..store.backends import hold_lock
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
-from .photographs import SCENE_BITS, check_size, same_scene
+from .photographs import CONDITIONS, SCENE_BITS, check_size, same_scene
 
 SETTINGS, CALIBRATION = "cameras", "cameras calibration"
 """Names of the records stored in the index."""
@@ -43,8 +43,14 @@ class Camera:
     frame: tuple[int, int]  # width and height of its photographs
     photographs: list[dict[str, Any]]  # file, sha256, scene, bytes, width, height, model, date; some may be missing
     sums: str | None  # name of the file of sums; None if they are not stored
+    whole: str | None  # name of the file of the fingerprint of the whole frame; None if it is not stored
     match_scores: list[float]  # scores of enrolled photographs with the fingerprint of the others
-    impostor_scores: list[float]  # scores of enrolled photographs with other cameras
+    impostor_scores: dict[str, list[float]]  # scores of enrolled photographs with other cameras, by their condition
+
+    @property
+    def models(self) -> set[str]:
+        """Models in the EXIF fields of the enrolled photographs."""
+        return {str(one["model"]) for one in self.photographs if "model" in one}
 
     def photograph_of_scene(self, scene: bytes | None) -> dict[str, Any] | None:
         """Return an enrolled photograph that shows a scene, by its signature; None if there is none."""
@@ -57,6 +63,7 @@ class Camera:
             "frame": list(self.frame),
             "photographs": self.photographs,
             "sums": self.sums,
+            "whole": self.whole,
             "match_scores": self.match_scores,
             "impostor_scores": self.impostor_scores,
         }
@@ -66,16 +73,20 @@ class Camera:
         """Return the camera of an entry; StorageError if its metadata do not describe a camera."""
         try:
             width, height = record["frame"]
-            sums, photographs = record["sums"], record["photographs"]
-            scores = [[float(one) for one in record[kind]] for kind in ("match_scores", "impostor_scores")]
+            files, photographs = [record[name] for name in ("sums", "whole")], record["photographs"]
+            matches = [float(one) for one in record["match_scores"]]
+            impostors = {
+                condition: [float(one) for one in scores] for condition, scores in record["impostor_scores"].items()
+            }
             known = isinstance(photographs, list) and all(isinstance(one, dict) for one in photographs)
             if known:
                 scenes = [bytes.fromhex(one["scene"]) for one in photographs if "scene" in one]
                 known = all(len(scene) == SCENE_BITS // 8 for scene in scenes)
-            if not known or not (sums is None or (isinstance(sums, str) and Path(sums).name == sums)):
-                raise ValueError("photographs and sums are malformed")
-            return cls(name, (int(width), int(height)), photographs, sums, scores[0], scores[1])
-        except (KeyError, TypeError, ValueError) as error:
+            named = all(one is None or (isinstance(one, str) and Path(one).name == one) for one in files)
+            if not known or not named or not set(impostors) <= set(CONDITIONS):
+                raise ValueError("photographs, scores or names of files are malformed")
+            return cls(name, (int(width), int(height)), photographs, files[0], files[1], matches, impostors)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StorageError(path, f"metadata of {name!r}", f"do not describe a camera: {error}") from None
 
 
@@ -171,13 +182,29 @@ class CameraDatabase:
                 f"the sums of {camera.name!r} are not stored, so further photographs cannot be added; remove the "
                 "camera and enroll all of its photographs again"
             )
-        return read_sums(self.sums_folder / camera.sums, size=self.size)
+        return read_sums(self.sums_folder / camera.sums, shape=(self.size, self.size))
 
-    def put(self, camera: Camera, fingerprint: Float32, sums: FingerprintSums | None) -> None:
+    def whole(self, camera: Camera) -> FingerprintSums:
+        """Return the sums over the whole frame of a camera, as precisely as they are stored; ValueError if not."""
+        if camera.whole is None:
+            raise ValueError(
+                f"the fingerprint of the whole frame of {camera.name!r} is not stored; remove the camera and enroll "
+                "all of its photographs again with --fingerprints"
+            )
+        return read_sums(self.sums_folder / camera.whole, shape=camera.frame[::-1], compact=True)
+
+    def put(
+        self, camera: Camera, fingerprint: Float32, sums: FingerprintSums | None, whole: FingerprintSums | None
+    ) -> None:
         """Store a new or known camera in one transaction; call it while holding :meth:`writing`."""
-        before = self.camera(camera.name).sums if camera.name in self else None
-        name = None if sums is None else self._write_sums(sums, camera.name)
-        camera = Camera(**(camera.__dict__ | {"sums": name}))
+        known = self.camera(camera.name) if camera.name in self else None
+        before = set() if known is None else {known.sums, known.whole}
+        camera = replace(
+            camera,
+            sums=None if sums is None else self._write_sums(sums, camera.name),
+            whole=None if whole is None else self._write_sums(whole, camera.name, compact=True),
+        )
+        files = {camera.sums, camera.whole}
         signal, notes = fingerprint.reshape(1, -1), [camera.to_json()]
         try:
             if self._index is None:
@@ -195,18 +222,16 @@ class CameraDatabase:
             else:
                 self._index.upsert(signal, ids=[camera.name], metadata=notes)
         except BaseException:
-            if name != before:
-                self._delete_sums(name)
+            self._delete_sums(files - before)
             raise
-        if before != name:
-            self._delete_sums(before)
+        self._delete_sums(before - files)
 
     def remove(self, name: str, *, erase: bool = False) -> None:
         """Remove a camera and its sums; with ``erase``, delete every file of the index that contains its entry."""
         with self.writing():
             known = self.camera(name)
             self.index.remove([name], erase=erase)
-            self._delete_sums(known.sums)
+            self._delete_sums({known.sums, known.whole})
 
     def verify(self) -> list[str]:
         """Check all data; StorageError if any are damaged. Return the names of files of sums that no camera uses."""
@@ -214,14 +239,15 @@ class CameraDatabase:
         self.index.verify()
         cameras = self.cameras()
         for one in cameras:
-            if one.sums is not None and self.sums(one).n_photographs != len(one.photographs):
-                raise StorageError(
-                    self.sums_folder / one.sums,
-                    "sums",
-                    f"their number of photographs differs from that of {one.name!r}",
-                )
+            for name, read in ((one.sums, self.sums), (one.whole, self.whole)):
+                if name is not None and read(one).n_photographs != len(one.photographs):
+                    raise StorageError(
+                        self.sums_folder / name,
+                        "sums",
+                        f"their number of photographs differs from that of {one.name!r}",
+                    )
         _ = self.calibration
-        used = {one.sums for one in cameras}
+        used = {name for one in cameras for name in (one.sums, one.whole)}
         present = self.sums_folder.glob("*.safetensors") if self.sums_folder.is_dir() else ()
         return sorted(file.name for file in present if file.name not in used)
 
@@ -264,17 +290,17 @@ class CameraDatabase:
             known = ", ".join(map(repr, self.index.ids[:5].tolist())) if len(self) else "none"
             raise ValueError(f"{self.path} has no camera {name!r}; it has {len(self)}: {known}")
 
-    def _write_sums(self, sums: FingerprintSums, camera: str) -> str:
+    def _write_sums(self, sums: FingerprintSums, camera: str, *, compact: bool = False) -> str:
         try:
-            return write_sums(self.sums_folder, sums, camera=camera)
+            return write_sums(self.sums_folder, sums, camera=camera, compact=compact)
         except OSError as error:
             raise StorageError(self.sums_folder, "sums", f"cannot be written: {error}") from None
 
-    def _delete_sums(self, name: str | None) -> None:
-        """Delete a file of sums that no entry uses; if that fails, ``verify`` lists it."""
-        if name is not None:
+    def _delete_sums(self, names: set[str | None]) -> None:
+        """Delete files of sums that no entry uses; if that fails, ``verify`` lists them."""
+        for name in names - {None}:
             with suppress(OSError):
-                (self.sums_folder / name).unlink()
+                (self.sums_folder / str(name)).unlink()
 
 
 def code_scores(index: Index, queries: Float32, names: list[Any]) -> Float64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 from .._arrays import Float32, Float64
 from ..index import Index
 from .database import Camera, CameraDatabase, code_scores
-from .fingerprint import FingerprintSums
-from .photographs import PhotographError, Progress, Reading, read_residuals, same_scene
+from .fingerprint import FingerprintSums, Residual
+from .photographs import PhotographError, Progress, Reading, read_residual, read_residuals, same_scene
 
 MIN_FOR_OUTLIERS = 4
 """Least number of photographs of a camera for detecting outliers among them."""
@@ -49,6 +49,7 @@ def enroll(
     keep_hashes: bool = True,
     keep_exif: bool = True,
     keep_sums: bool = True,
+    keep_fingerprints: bool | None = None,
     progress: Progress | None = None,
 ) -> Enrolment:
     """Enrol photographs of one camera, new or known, in one transaction.
@@ -72,6 +73,9 @@ def enroll(
         Store the model and date from the EXIF fields of each photograph.
     keep_sums : bool
         Store the sums from which further photographs update the fingerprint.
+    keep_fingerprints : bool, optional
+        Store the fingerprint of the whole frame in float16, 4 bytes per pixel with its weights, for the search for
+        crops and scales. By default it is stored if it is stored already, and not for a new camera.
     """
     if not isinstance(camera, str) or not camera.strip():
         raise ValueError(f"camera must be a non-empty name, got {camera!r}")
@@ -88,7 +92,10 @@ def enroll(
         readings = _of_one_frame(readings, frame, refused)
         _check_any(readings, refused)
         assert frame is not None
-        sums = FingerprintSums.of((one.residual for one in readings), size=database.size)
+        if keep_fingerprints and known is not None and known.whole is None:
+            database.whole(known)  # raises
+        whole = keep_fingerprints if keep_fingerprints is not None else known is not None and known.whole is not None
+        sums = FingerprintSums.of(one.residual for one in readings)
         sums = sums if known is None else database.sums(known) + sums
         correlations, scores = leave_one_out(database, sums, readings)
         if sums.n_photographs >= MIN_FOR_OUTLIERS and not keep_outliers:
@@ -101,16 +108,17 @@ def enroll(
             _check_any(readings, refused)
             if outlying:
                 correlations, scores = leave_one_out(database, sums, readings)
-        before = Camera(camera, frame, [], None, [], []) if known is None else known
+        before = Camera(camera, frame, [], None, None, [], {}) if known is None else known
         distinct = _of_distinct_scenes(before, readings)
         records = [_record(one, names=keep_names, hashes=keep_hashes, exif=keep_exif) for one in readings]
         changed = replace(
             before,
             photographs=before.photographs + records,
             match_scores=before.match_scores + _rounded(scores[distinct] if len(scores) else scores),
-            impostor_scores=before.impostor_scores + _rounded(_impostor_scores(database, camera, frame, readings)),
+            impostor_scores=_impostor_scores(database, before, readings),
         )
-        database.put(changed, sums.fingerprint(), sums if keep_sums else None)
+        frame_sums = _whole(database, known, readings, progress) if whole else None
+        database.put(changed, sums.fingerprint(), sums if keep_sums else None, frame_sums)
     notes = _notes(database, sums, correlations, int(np.count_nonzero(~distinct)))
     return Enrolment(camera, len(readings), len(changed.photographs), refused, notes)
 
@@ -234,15 +242,35 @@ def _of_distinct_scenes(camera: Camera, readings: list[Reading]) -> Any:
     return mask
 
 
-def _impostor_scores(database: CameraDatabase, camera: str, frame: tuple[int, int], readings: list[Reading]) -> Float64:
-    """Return scores of photographs with other cameras, except those that have a photograph of the same scene."""
-    others = [one for one in database.cameras() if one.name != camera and one.frame == frame][:MAX_OTHERS]
-    parts = [np.empty(0)]
+def _impostor_scores(database: CameraDatabase, camera: Camera, readings: list[Reading]) -> dict[str, list[float]]:
+    """Return all impostor scores of a camera: those known, and those of further photographs with other cameras.
+
+    Comparisons with cameras that have a photograph of the same scene do not count.
+    """
+    others = [one for one in database.cameras() if one.name != camera.name and one.frame == camera.frame]
+    found = {condition: [*scores] for condition, scores in camera.impostor_scores.items()}
     for one in readings:
-        names = [other.name for other in others if other.photograph_of_scene(one.scene) is None]
+        names = [other.name for other in others[:MAX_OTHERS] if other.photograph_of_scene(one.scene) is None]
         if names:
-            parts.append(database.scores(one.residual.query[np.newaxis], names)[0])
-    return np.concatenate(parts)
+            scores = database.scores(one.residual.query[np.newaxis], names)[0]
+            found.setdefault(one.condition, []).extend(_rounded(scores))
+    return found
+
+
+def _whole(
+    database: CameraDatabase, known: Camera | None, readings: list[Reading], progress: Progress | None
+) -> FingerprintSums:
+    """Return the sums over the whole frame of all photographs of a camera; the new ones are read again, one by one."""
+    residuals = (read_residual(one.photograph.path, size=None).residual for one in readings)
+    sums = FingerprintSums.of(_counted(residuals, len(readings), progress))
+    return sums if known is None else database.whole(known) + sums
+
+
+def _counted(residuals: Iterator[Residual], n: int, progress: Progress | None) -> Iterator[Residual]:
+    for done, one in enumerate(residuals, 1):
+        yield one
+        if progress is not None:
+            progress(done, n)
 
 
 def _rounded(scores: Float64) -> list[float]:

@@ -27,16 +27,19 @@ LUMINANCE = (0.299, 0.587, 0.114)
 SATURATED, DARK, FLAT = 250.0, 10.0, 0.25
 """Pixels have no weight at or above the first value, or below the second with a local variance below the third."""
 
+GRID = 16
+"""Sizes of crops are multiples of this, because four wavelet levels halve them four times."""
+
 MIN_USABLE = 0.25
 """Least fraction of usable pixels in a crop."""
 
 SUMS_FORMAT = "topsign camera sums 1"
-SUMS_NAMES = ("residuals", "intensities")
+INTENSITY_UNIT, ESTIMATE_UNIT = 256.0, 2.0**-10
 
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Residual W and weighted intensity I of a photograph, each of shape (size, size)."""
+    """Residual W and weighted intensity I of a photograph or a crop, each of shape (height, width)."""
 
     noise: Float32
     intensity: Float32  # 0 for saturated and for flat dark pixels
@@ -48,18 +51,22 @@ class Residual:
 
     @property
     def query(self) -> Float32:
-        """Signal W I that is compared with codes of fingerprints, (size * size,)."""
+        """Signal W I that is compared with codes of fingerprints, (height * width,)."""
         return (self.noise * self.intensity).ravel()
 
 
 def extract_residual(pixels: Array) -> Residual:
-    """Return the residual of an image of shape (size, size, 1 or 3), with values in [0, 255].
+    """Return the residual of an image of shape (height, width, 1 or 3), with values in [0, 255].
+
+    Sides that are not multiples of 16 are extended by reflection, and the residual is cut to their length.
 
     :func:`denoise` is applied to each channel, and the residuals are combined with the weights of luminance. Then
     :func:`remove_linear_pattern` gives rows and columns zero mean, and :func:`filter_spectrum` removes periodic
     components. ValueError is raised if fewer than a quarter of the pixels are usable.
     """
-    values = np.asarray(pixels, np.float32)
+    height, width = pixels.shape[:2]
+    margins = (0, -height % GRID), (0, -width % GRID), (0, 0)
+    values = np.pad(np.asarray(pixels, np.float32), margins, mode="reflect")
     intensity = luminance(values)
     weights = pixel_weights(values)
     n_usable, n_pixels = int(np.count_nonzero(weights)), weights.size
@@ -71,7 +78,8 @@ def extract_residual(pixels: Array) -> Residual:
     noise = np.zeros_like(intensity)
     for share, channel in zip(_shares(values), values.transpose(2, 0, 1), strict=True):
         noise += share * (channel - denoise(channel))
-    return Residual(filter_spectrum(remove_linear_pattern(noise)), intensity * weights)
+    noise = filter_spectrum(remove_linear_pattern(noise))
+    return Residual(noise[:height, :width], (intensity * weights)[:height, :width])
 
 
 def luminance(pixels: Array) -> Float32:
@@ -153,7 +161,7 @@ def _share(values: Float32, variance: float, *, mode: str = "reflect") -> Float3
 
 @dataclass(frozen=True, eq=False)
 class FingerprintSums:
-    """Sums over photographs: ``residuals`` of W I and ``intensities`` of I squared, each (size, size).
+    """Sums over photographs: ``residuals`` of W I and ``intensities`` of I squared, each (height, width).
 
     Further photographs are added to the sums without reading the earlier ones again.
     """
@@ -163,12 +171,12 @@ class FingerprintSums:
     n_photographs: int
 
     @classmethod
-    def of(cls, photographs: Iterable[Residual], *, size: int) -> Self:
-        """Return the sums of photographs of one camera."""
-        residuals, intensities, count = np.zeros((size, size)), np.zeros((size, size)), 0
+    def of(cls, photographs: Iterable[Residual]) -> Self:
+        """Return the sums of photographs of one camera, at least one."""
+        residuals, intensities, count = np.zeros(()), np.zeros(()), 0
         for one in photographs:
-            residuals += one.noise * one.intensity
-            intensities += one.intensity**2
+            residuals = residuals + one.noise * one.intensity
+            intensities = intensities + one.intensity.astype(np.float64) ** 2
             count += 1
         return cls(residuals.astype(np.float32), intensities.astype(np.float32), count)
 
@@ -182,21 +190,32 @@ class FingerprintSums:
         intensities = np.maximum(self.intensities - photograph.intensity**2, 0)
         return FingerprintSums(residuals, intensities, self.n_photographs - 1)
 
+    @property
+    def estimate(self) -> Float32:
+        """The maximum-likelihood estimate before its linear patterns and spectral peaks are removed."""
+        known = self.intensities >= 1
+        return np.divide(self.residuals, self.intensities, out=np.zeros_like(self.residuals), where=known)
+
     def fingerprint(self) -> Float32:
-        """Return the maximum-likelihood estimate of the multiplicative pattern K, (size, size).
+        """Return the maximum-likelihood estimate of the multiplicative pattern K, (height, width).
 
         ``sum(W I) / sum(I**2)``, Chen, Fridrich, Goljan and Lukas 2008, Equation 6; 0 for pixels without weight in all
         photographs. Linear patterns and spectral peaks are removed again, because those that are hidden in the noise of
         one residual appear in the mean of many.
         """
-        known = self.intensities >= 1
-        estimate = np.divide(self.residuals, self.intensities, out=np.zeros_like(self.residuals), where=known)
-        return filter_spectrum(remove_linear_pattern(estimate))
+        return filter_spectrum(remove_linear_pattern(self.estimate))
 
 
-def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera: str) -> str:
-    """Write the sums of a camera to a new safetensors file and return its name, the SHA-256 of its content."""
-    arrays = dict(zip(SUMS_NAMES, (sums.residuals, sums.intensities), strict=True))
+def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera: str, compact: bool = False) -> str:
+    """Write the sums of a camera to a new safetensors file and return its name, the SHA-256 of its content.
+
+    A compact file has half the size. It stores the estimate K and the mean of I squared in float16, in units that use
+    the range of this type.
+    """
+    arrays = {"residuals": sums.residuals, "intensities": sums.intensities}
+    if compact:
+        mean = sums.intensities / (sums.n_photographs * INTENSITY_UNIT)
+        arrays = {"estimate": (sums.estimate / ESTIMATE_UNIT).astype(np.float16), "intensity": mean.astype(np.float16)}
     notes = {"format": SUMS_FORMAT, "camera": camera, "n_photographs": str(sums.n_photographs)}
     content = pack_header(arrays, notes) + b"".join(np.ascontiguousarray(one).tobytes() for one in arrays.values())
     name = f"{hashlib.sha256(content).hexdigest()}.safetensors"
@@ -204,9 +223,10 @@ def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera:
     return name
 
 
-def read_sums(path: str | os.PathLike[str], *, size: int) -> FingerprintSums:
-    """Return the sums in a file; StorageError if the file is missing, damaged or of another size."""
-    expected = 2 * size * size * 4
+def read_sums(path: str | os.PathLike[str], *, shape: tuple[int, int], compact: bool = False) -> FingerprintSums:
+    """Return the sums in a file; StorageError if the file is missing, damaged or of another shape."""
+    names, kind = (("estimate", "intensity"), "F16") if compact else (("residuals", "intensities"), "F32")
+    expected = 2 * shape[0] * shape[1] * (2 if compact else 4)
     try:
         n_bytes = Path(path).stat().st_size
         if not expected < n_bytes < expected + 4096:
@@ -215,15 +235,18 @@ def read_sums(path: str | os.PathLike[str], *, size: int) -> FingerprintSums:
         if hashlib.sha256(content).hexdigest() != Path(path).stem:
             raise ValueError("it is damaged, because its SHA-256 differs from its name")
         header = parse_header(content[8 : 8 + header_size(content[:8], n_bytes)], n_bytes)
-        if set(header.tensors) != set(SUMS_NAMES) or header.metadata.get("format") != SUMS_FORMAT:
+        if set(header.tensors) != set(names) or header.metadata.get("format") != SUMS_FORMAT:
             raise ValueError("it does not contain the sums of a camera")
         count = int(header.metadata["n_photographs"])
-        arrays = [header.tensors[name] for name in SUMS_NAMES]
-        if any(one.kind != "F32" or one.shape != (size, size) for one in arrays):
-            raise ValueError(f"the sums are not float32 of {size} x {size} pixels")
-        residuals, intensities = (one.view(np.frombuffer(content, np.uint8)).copy() for one in arrays)
-        if count < 1 or not np.isfinite(residuals).all() or not (intensities >= 0).all():
+        arrays = [header.tensors[name] for name in names]
+        if any(one.kind != kind or one.shape != shape for one in arrays):
+            raise ValueError(f"the sums are not {kind} of {shape[1]} x {shape[0]} pixels")
+        first, second = (one.view(np.frombuffer(content, np.uint8)).astype(np.float32) for one in arrays)
+        if count < 1 or not np.isfinite(first).all() or not (second >= 0).all() or not np.isfinite(second).all():
             raise ValueError("the sums are negative, infinite or of no photograph")
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(path, "sums", f"cannot be read: {error}; restore the file from a backup") from None
-    return FingerprintSums(residuals, intensities, count)
+    if compact:
+        second *= np.float32(count * INTENSITY_UNIT)
+        first *= np.float32(ESTIMATE_UNIT) * second
+    return FingerprintSums(first, second, count)

@@ -1,21 +1,32 @@
-"""Identification of the camera of a photograph, and calibration of the database."""
+"""Identification of the cameras of photographs, calibration of the database, and groups of photographs."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from .._arrays import Float64
-from ..significance import probabilities
-from .alignment import CUSTOMARY, peak_to_correlation_energy
-from .calibration import MIN_IMPOSTORS, CameraCalibration
+from .._arrays import Float32, Float64
+from ..significance import LikelihoodRatio, entry_level, probabilities
+from .alignment import (
+    CUSTOMARY,
+    SEARCHES,
+    Alignment,
+    FrameSpectrum,
+    centred_crop,
+    n_trials,
+    pce_log10_p_value,
+    peak_to_correlation_energy,
+    trial_scales,
+)
+from .calibration import MIN_IMPOSTORS, CameraCalibration, LikelihoodRatios
 from .database import Camera, CameraDatabase
 from .fingerprint import Residual
 from .photographs import (
@@ -32,6 +43,10 @@ from .photographs import (
 FALSE_ALARM = 1e-6
 """Default probability that a photograph of none of the cameras matches one."""
 
+RESULTS = {"match": "Match", "no match": "No match", "inconclusive": "Inconclusive"}
+SUPPORTED = math.log10(2)
+"""Likelihood ratios up to 2 and from 1/2 support neither side (ENFSI guideline for evaluative reporting, 2015)."""
+
 
 @dataclass(frozen=True)
 class CameraMatch:
@@ -42,18 +57,26 @@ class CameraMatch:
     p_value: float  # probability that one impostor scores as high; never 0
     log10_p_value: float  # decimal logarithm of the p-value, also if the p-value is too small for a float
     e_value: float  # expected number of impostors that score as high in all comparisons
-    log10_likelihood_ratio: float | None  # None if there are too few match scores
-    interval: tuple[float, float] | None  # 95% interval of the likelihood ratio; ends may be infinite
+    log10_likelihood_ratio: float | None  # None if no known score lies around this one, or if there are too few
     words: str | None  # verbal scale of ENFSI
+    ratio_note: str  # why no likelihood ratio is stated, or that it is a bound
     pce: float  # peak to correlation energy with the uncompressed fingerprint
     orientation: str  # orientation in which the photograph scores highest
     n_photographs: int  # enrolled photographs of the camera
     same_scene: dict[str, Any] | None = None  # an enrolled photograph that shows the same scene
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; infinite ends of the interval are None."""
-        ends = None if self.interval is None else [end if math.isfinite(end) else None for end in self.interval]
-        return asdict(self) | {"interval": ends}
+
+@dataclass(frozen=True)
+class AlignedMatch:
+    """Comparison of a photograph with the whole frame of one camera, at the best shift and scale."""
+
+    camera: str
+    frame: tuple[int, int]  # width and height of the camera's photographs
+    alignment: Alignment
+    log10_p_value: float  # probability that one shift and scale of an impostor has as high a PCE
+    e_value: float  # expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
+    orientation: str
+    n_photographs: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,70 +84,167 @@ class Identification:
     """Best cameras of a photograph, with the calibration and the settings of the search."""
 
     photograph: Photograph
-    candidates: list[CameraMatch]  # best first
+    candidates: list[CameraMatch]  # best first; empty if no camera has photographs of this size
     excluded: list[CameraMatch]  # cameras with an enrolled photograph of the same scene that score as high
+    aligned: list[AlignedMatch]  # results of the search for crops and scales, best first
+    scores: dict[str, float]  # best score with each camera of this size, in all orientations tried
     calibration: CameraCalibration
+    condition: str  # "normal", "dark" or "overexposed"
     false_alarm: float  # probability of a false match in the whole search
     n_cameras: int  # cameras in the database
     n_comparable: int  # cameras with the frame size of the photograph
     n_comparisons: int  # cameras times orientations, among which the false-alarm rate is divided
     orientations: list[str]  # orientations that were tried
     threshold: float  # least score of a match
+    search: tuple[str, ...]  # "crop" and "scale", if they were asked for
+    n_trials: int  # shifts, scales, cameras and orientations, among which the false-alarm rate is divided
+    aligned_level: float  # greatest p-value of a match of the search for crops and scales
+    warnings: list[str]
     n_usable: int  # pixels that are neither saturated nor dark and flat
     seconds: float
 
     @property
+    def significant(self) -> list[CameraMatch]:
+        """Candidates whose scores are significant at the false-alarm rate of the whole search."""
+        return [one for one in self.candidates if one.score >= self.threshold]
+
+    @property
+    def aligned_matches(self) -> list[AlignedMatch]:
+        """Cameras that match at a shift and scale: the PCE is significant and reaches its customary threshold."""
+        return [one for one in self.aligned if is_aligned_match(one, self.aligned_level)]
+
+    @property
+    def result(self) -> str:
+        """Return "match", "no match" or "inconclusive", which means that the tests disagree.
+
+        A match is significant, its likelihood ratio does not support another camera, and its PCE reaches the customary
+        threshold. Without a match, no candidate may have such a PCE or a ratio that supports it.
+        """
+        if self.significant:
+            best = self.candidates[0]
+            agrees = best.pce >= CUSTOMARY and (best.log10_likelihood_ratio or 0.0) >= 0
+            found = "match" if agrees else "inconclusive"
+        else:
+            found = "inconclusive" if any(map(_is_supported, self.candidates)) else "no match"
+        return "match" if self.aligned_matches else found
+
+    @property
     def is_match(self) -> bool:
-        """Whether the best camera matches at the false-alarm rate of the whole search."""
-        return bool(self.candidates) and self.candidates[0].score >= self.threshold
+        """Whether the result is a match."""
+        return self.result == "match"
+
+    @property
+    def best(self) -> CameraMatch | AlignedMatch | None:
+        """The best camera: that of the match if there is one."""
+        if self.aligned_matches or not self.candidates:
+            return self.aligned[0] if self.aligned else None
+        return self.candidates[0]
 
     def conclusion(self) -> str:
         """Return the result and its limits in words."""
-        return " ".join([self._match_words() if self.is_match else self._no_match_words(), *map(_scene, self.excluded)])
+        words = {"match": self._match_words, "no match": self._no_match_words, "inconclusive": self._inconclusive_words}
+        said = self._aligned_words() if self.aligned_matches else words[self.result]()
+        return " ".join([said, *map(_scene, self.excluded), *self.warnings])
 
     @property
     def _searched(self) -> str:
-        return f"{self.n_cameras:,} cameras in {self.n_comparisons // self.n_cameras} orientations"
-
-    def _no_match_words(self) -> str:
-        best = self.candidates[0]
-        why = (
-            f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
-            f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
-            if math.isfinite(self.threshold)
-            else "The calibration supports no match at this level, because there are "
-            f"{len(self.calibration.impostors):,} impostor scores and no tail model. The best camera is "
-            f"{best.camera!r} (score {best.score:.4f})."
-        )
-        return (
-            f"No match at a false-alarm rate of {self.false_alarm:g} over {self._searched}. {why} This does not "
-            "exclude the camera, because the pattern may be hidden in dark, saturated, strongly compressed or edited "
-            "photographs."
-        )
+        tried = []
+        if self.n_comparisons:
+            tried.append(f"{self.n_cameras:,} cameras in {self.n_comparisons // self.n_cameras} orientations")
+        if self.search:
+            kinds = {"crop": "shifts", "scale": "scales"}
+            tried.append(f"{self.n_trials:,} {' and '.join(kinds[one] for one in self.search)} of cameras")
+        return " and ".join(tried)
 
     def _match_words(self) -> str:
         best = self.candidates[0]
-        second = (
-            "which confirms the match"
-            if best.pce >= CUSTOMARY
-            else f"which is below its customary threshold of {CUSTOMARY:g} and does not confirm the match"
+        return " ".join(
+            [
+                f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
+                f"{self.false_alarm:g} over {self._searched}; {best.e_value:.2g} impostors are expected to score "
+                f"as high. {_ratio_words(best)} The second test, peak to correlation energy, gives "
+                f"{round(best.pce):,} and confirms the match (at least {CUSTOMARY:g}).",
+                *self._further_words([one.camera for one in self.significant[1:]]),
+                OF_A_SENSOR,
+            ]
         )
-        ratio = (
-            f"The likelihood ratio is 10^{best.log10_likelihood_ratio:.1f}: {best.words}."
-            if best.log10_likelihood_ratio is not None
-            else "No likelihood ratio is stated, because there are too few scores of known matches."
+
+    def _aligned_words(self) -> str:
+        best = self.aligned_matches[0]
+        return " ".join(
+            [
+                f"The photograph matches {best.camera!r} ({best.orientation}) as "
+                f"{best.alignment.words(best.frame)}, at a false-alarm rate of {self.false_alarm:g} over "
+                f"{self._searched}: the peak to correlation energy is {round(best.alignment.pce):,}, and "
+                f"{best.e_value:.2g} impostors are expected to reach it. No likelihood ratio is stated, because the "
+                "known scores are those of photographs that were neither cropped nor scaled.",
+                *self._further_words([one.camera for one in self.aligned_matches[1:]]),
+                OF_A_SENSOR,
+            ]
         )
+
+    def _further_words(self, names: list[str]) -> list[str]:
+        """Return a warning that further cameras are significant, too."""
+        if not names:
+            return []
+        listed = ", ".join(map(repr, names))
+        return [
+            f"Also significant: {listed}. Cameras of one model can share a pattern, and one camera may be enrolled "
+            "twice, so this result does not decide between these cameras."
+        ]
+
+    def _no_match_words(self) -> str:
+        return " ".join(
+            [
+                f"No match at a false-alarm rate of {self.false_alarm:g} over {self._searched}.",
+                *([self._best_words()] if self.candidates else []),
+                *self._aligned_best_words(),
+                "This does not exclude the cameras, because the pattern may be hidden in dark, saturated, strongly "
+                "compressed or edited photographs.",
+            ]
+        )
+
+    def _best_words(self) -> str:
+        best = self.candidates[0]
+        if math.isfinite(self.threshold):
+            return (
+                f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
+                f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
+            )
+        null = self.calibration.null(self.condition)
         return (
-            f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
-            f"{self.false_alarm:g} over {self._searched}; {best.e_value:.2g} impostors are expected to score as high. "
-            f"{ratio} The second test, peak to correlation energy, gives {round(best.pce):,}, {second}. The result "
-            "concerns the sensor that took the photograph, not the person, time or place, and it holds for photographs "
-            "like those of the calibration."
+            f"The calibration supports no match at this level, because there are {null.words} and no tail model. The "
+            f"best camera is {best.camera!r} (score {best.score:.4f})."
+        )
+
+    def _aligned_best_words(self) -> list[str]:
+        if not self.aligned:
+            return []
+        best = self.aligned[0]
+        return [
+            f"The best camera of the search for {' and '.join(self.search)} is {best.camera!r} (PCE "
+            f"{round(best.alignment.pce):,}, E-value {best.e_value:.2g})."
+        ]
+
+    def _inconclusive_words(self) -> str:
+        best = self.candidates[0] if self.significant else next(filter(_is_supported, self.candidates))
+        significant = "is" if self.significant else "is not"
+        reaches = "reaches" if best.pce >= CUSTOMARY else "does not reach"
+        return " ".join(
+            [
+                f"Inconclusive, because the tests disagree. The score of {best.camera!r}, {best.score:.4f}, "
+                f"{significant} significant at a false-alarm rate of {self.false_alarm:g} over {self._searched} "
+                f"(E-value {best.e_value:.2g}). {_ratio_words(best)} The peak to correlation energy is "
+                f"{round(best.pce):,} and {reaches} its customary threshold of {CUSTOMARY:g}.",
+                *self._further_words([one.camera for one in self.significant[1:]]),
+                *self._aligned_best_words(),
+                "Compare further photographs of the same origin, or a less compressed copy of this one.",
+            ]
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the result, the calibration and the settings as plain values."""
-        photograph = self.photograph
+        photograph, null = self.photograph, self.calibration.null(self.condition)
         return {
             "photograph": {
                 "path": photograph.path,
@@ -134,27 +254,41 @@ class Identification:
                 "height": photograph.height,
                 "exif": photograph.exif,
                 "usable_pixels": self.n_usable,
+                "condition": self.condition,
             },
+            "result": self.result,
             "match": self.is_match,
             "conclusion": self.conclusion(),
-            "candidates": [one.to_json() for one in self.candidates],
-            "excluded": [one.to_json() for one in self.excluded],
+            "warnings": self.warnings,
+            "candidates": [asdict(one) for one in self.candidates],
+            "excluded": [asdict(one) for one in self.excluded],
+            "aligned": [asdict(one) for one in self.aligned],
+            "scores": self.scores,
             "false_alarm": self.false_alarm,
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
             "n_cameras": self.n_cameras,
             "n_comparable": self.n_comparable,
             "n_comparisons": self.n_comparisons,
             "orientations": self.orientations,
+            "search": list(self.search),
+            "n_trials": self.n_trials,
             "calibration": {
-                "statement": self.calibration.statement(),
-                "n_impostor_scores": len(self.calibration.impostors),
+                "statement": self.calibration.statement(self.condition),
+                "n_impostor_scores": len(null.impostors),
                 "n_match_scores": len(self.calibration.matches),
-                "normal_law_p_value": self.calibration.fit_p_value,
-                "normal_law_used": self.calibration.tail_fits,
+                "normal_law_p_value": null.fit_p_value,
+                "normal_law_used": null.tail_fits,
+                "likelihood_ratio_bounds": None if self.calibration.ratios is None else self.calibration.ratios.bounds,
                 "photographs": self.calibration.photographs,
             },
             "seconds": round(self.seconds, 3),
         }
+
+
+OF_A_SENSOR = (
+    "The result concerns the sensor that took the photograph, not the person, time or place, and it holds for "
+    "photographs like those of the calibration."
+)
 
 
 def identify(
@@ -164,6 +298,8 @@ def identify(
     k: int = 5,
     false_alarm: float = FALSE_ALARM,
     orientations: Sequence[str] = tuple(ORIENTATIONS),
+    search: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Identification:
     """Compare a photograph with all cameras of a database that have its frame size.
 
@@ -176,66 +312,294 @@ def identify(
     Parameters
     ----------
     k : int
-        Greatest number of cameras to report.
+        Greatest number of cameras to report; significant cameras are always reported.
     false_alarm : float in (0, 1)
         Probability that a photograph of none of these cameras matches one.
     orientations : sequence of str
         Orientations to try, from :data:`topsign.cameras.ORIENTATIONS`.
+    search : sequence of str
+        "crop", "scale" or both: if no camera matches, compare the photograph at all shifts and at scales from 0.5 to 2
+        with the fingerprints of whole frames, for cameras enrolled with ``keep_fingerprints``. Half of the false-alarm
+        rate is then divided among all shifts, scales, cameras and orientations.
+    progress : callable, optional
+        Called with the number of cameras searched at all shifts, and the number of all.
     """
-    start = time.perf_counter()
-    if not 0 < false_alarm < 1:
-        raise ValueError(f"false_alarm must lie in (0, 1), got {false_alarm}")
-    calibration = database.calibration
-    if calibration is None:
-        raise ValueError(
-            f"{database.path} is not calibrated, so no p-value can be stated; calibrate it with photographs of other "
-            "cameras (topsign cameras calibrate)"
+    return _Comparison(database, k, false_alarm, orientations, search).identify(path, progress)
+
+
+def identify_all(
+    database: CameraDatabase,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    k: int = 5,
+    false_alarm: float = FALSE_ALARM,
+    orientations: Sequence[str] = tuple(ORIENTATIONS),
+    search: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Iterator[Identification | PhotographError]:
+    """Yield the identification of each photograph as :func:`identify` does, or the error that names the file.
+
+    The false-alarm rate holds for each photograph. ``progress`` is called with the number of photographs done and the
+    number of all.
+    """
+    comparison = _Comparison(database, k, false_alarm, orientations, search)
+    for done, path in enumerate(paths, 1):
+        try:
+            yield comparison.identify(path, None)
+        except PhotographError as error:
+            yield error
+        if progress is not None:
+            progress(done, len(paths))
+
+
+class _Comparison:
+    """Cameras, calibration and settings of a series of identifications."""
+
+    def __init__(
+        self,
+        database: CameraDatabase,
+        k: int,
+        false_alarm: float,
+        orientations: Sequence[str],
+        search: Sequence[str],
+    ) -> None:
+        if not 0 < false_alarm < 1:
+            raise ValueError(f"false_alarm must lie in (0, 1), got {false_alarm}")
+        if not set(search) <= set(SEARCHES):
+            raise ValueError(f"search must name {' and '.join(SEARCHES)}, got {', '.join(search)}")
+        calibration = database.calibration
+        if calibration is None:
+            raise ValueError(
+                f"{database.path} is not calibrated, so no p-value can be stated; calibrate it with photographs of "
+                "other cameras (topsign cameras calibrate)"
+            )
+        self.database, self.calibration, self.k, self.false_alarm = database, calibration, k, false_alarm
+        self.orientations, self.search = tuple(orientations), tuple(one for one in SEARCHES if one in search)
+        self.cameras = {one.name: one for one in database.cameras()}
+        self.whole = [one for one in self.cameras.values() if one.whole is not None]
+        if search and not self.whole:
+            raise ValueError(
+                f"{database.path} stores no fingerprints of whole frames, which the search for crops and scales needs; "
+                "enroll cameras with --fingerprints"
+            )
+
+    def identify(self, path: str | os.PathLike[str], progress: Progress | None) -> Identification:
+        start = time.perf_counter()
+        try:
+            reading = read_residual(path, size=self.database.size)
+        except PhotographError:
+            if not self.search:
+                raise
+            reading = read_residual(path, size=None)  # smaller than the crop
+        frames = {name: reading.photograph.frame(name) for name in self.orientations}
+        possible = {
+            name: [one.name for one in self.cameras.values() if one.frame == frame] for name, frame in frames.items()
+        }
+        possible = {name: cameras for name, cameras in possible.items() if cameras and reading.photograph.size}
+        if not possible and not self.search:
+            raise PhotographError(path, self._other_sizes(reading.photograph))
+        n_comparisons = len(self.cameras) * len(possible)
+        level = self.false_alarm / 2 if self.search else self.false_alarm
+        null = self.calibration.null(reading.condition)
+        threshold = null.threshold(entry_level(level, n_comparisons)) if possible else math.inf
+        best, tried = self._scores(reading, possible, threshold)
+        candidates, excluded = list[CameraMatch](), list[CameraMatch]()
+        for camera in sorted(best, key=lambda camera: -best[camera][0]):
+            if len(candidates) >= self.k and best[camera][0] < threshold:
+                break
+            one = self._candidate(self.cameras[camera], *best[camera], n_comparisons)
+            (candidates if one.same_scene is None else excluded).append(one)
+        if not candidates and not self.search:
+            raise PhotographError(path, "cannot be judged. " + " ".join(map(_scene, excluded)))
+        found = Identification(
+            reading.photograph,
+            candidates,
+            excluded,
+            [],
+            {camera: score for camera, (score, *_) in best.items()},
+            self.calibration,
+            reading.condition,
+            self.false_alarm,
+            len(self.cameras),
+            len({camera for cameras in possible.values() for camera in cameras}),
+            n_comparisons,
+            tried,
+            threshold,
+            self.search,
+            0,
+            0.0,
+            [],
+            reading.residual.n_usable,
+            0.0,
         )
-    reading = read_residual(path, size=database.size)
-    known = {one.name: one for one in database.cameras()}
-    possible = {
-        name: [one.name for one in known.values() if one.frame == reading.photograph.frame(name)]
-        for name in orientations
-    }
-    possible = {name: cameras for name, cameras in possible.items() if cameras}
-    if not possible:
-        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in known.values()]))
-    n_comparisons = len(known) * len(possible)
-    threshold = calibration.threshold(-math.expm1(math.log1p(-false_alarm) / n_comparisons))
-    best: dict[str, tuple[float, str, Reading]] = {}
-    tried = []
-    for orientation, cameras in possible.items():
-        shown = reading if orientation == "as stored" else reading_of(reading.photograph, orientation)
-        scores = database.scores(shown.residual.query[np.newaxis], cameras)[0]
-        tried.append(orientation)
-        for camera, score in zip(cameras, scores.tolist(), strict=True):
-            if camera not in best or score > best[camera][0]:
-                best[camera] = (score, orientation, shown)
-        above = [cameras[at] for at in np.flatnonzero(scores >= threshold)]
-        if any(known[camera].photograph_of_scene(shown.scene) is None for camera in above):
-            break
-    candidates, excluded = list[CameraMatch](), list[CameraMatch]()
-    for camera in sorted(best, key=lambda camera: -best[camera][0]):
-        found = _candidate(database, known[camera], *best[camera], calibration, n_comparisons)
-        (candidates if found.same_scene is None else excluded).append(found)
-        if len(candidates) == k:
-            break
-    if not candidates:
-        raise PhotographError(path, "cannot be judged. " + " ".join(map(_scene, excluded)))
-    return Identification(
-        reading.photograph,
-        candidates,
-        excluded,
-        calibration,
-        false_alarm,
-        len(known),
-        len({camera for cameras in possible.values() for camera in cameras}),
-        n_comparisons,
-        tried,
-        threshold,
-        reading.residual.n_usable,
-        time.perf_counter() - start,
-    )
+        changes: dict[str, Any] = {}
+        if self.search and not found.is_match:
+            aligned, n, level = self._aligned(path, level, progress)
+            changes = {"aligned": aligned, "n_trials": n, "aligned_level": level}
+            if not n and not candidates:
+                raise PhotographError(path, self._other_sizes(reading.photograph))
+        found = replace(found, **changes)
+        return replace(found, warnings=self._warnings(found), seconds=time.perf_counter() - start)
+
+    def _scores(
+        self, reading: Reading, possible: dict[str, list[str]], threshold: float
+    ) -> tuple[dict[str, tuple[float, str, Reading]], list[str]]:
+        """Return the best score, orientation and reading of each camera, and the orientations that were tried."""
+        best, tried = dict[str, tuple[float, str, Reading]](), list[str]()
+        for orientation, cameras in possible.items():
+            shown = reading if orientation == "as stored" else reading_of(reading.photograph, orientation)
+            scores = self.database.scores(shown.residual.query[np.newaxis], cameras)[0]
+            tried.append(orientation)
+            for camera, score in zip(cameras, scores.tolist(), strict=True):
+                if camera not in best or score > best[camera][0]:
+                    best[camera] = (score, orientation, shown)
+            above = [cameras[at] for at in np.flatnonzero(scores >= threshold)]
+            if any(self.cameras[camera].photograph_of_scene(shown.scene) is None for camera in above):
+                break
+        return best, tried
+
+    def _candidate(
+        self, camera: Camera, score: float, orientation: str, reading: Reading, n_comparisons: int
+    ) -> CameraMatch:
+        log10 = self.calibration.null(reading.condition).log10_p_value(score)
+        p_value = float(probabilities(log10))
+        ratio, note = _ratio(self.calibration.ratios, score)
+        return CameraMatch(
+            camera.name,
+            score,
+            p_value,
+            log10,
+            p_value * n_comparisons,
+            ratio,
+            None if ratio is None else verbal(ratio),
+            note,
+            _pce(self.database, camera.name, reading.residual),
+            orientation,
+            len(camera.photographs),
+            camera.photograph_of_scene(reading.scene),
+        )
+
+    def _aligned(
+        self, path: str | os.PathLike[str], false_alarm: float, progress: Progress | None
+    ) -> tuple[list[AlignedMatch], int, float]:
+        """Return the best alignments with whole frames, the number of trials and the level of one of them."""
+        residual = read_residual(path, size=None).residual
+        query = residual.noise * residual.intensity
+        turned = {}
+        for name in self.orientations:
+            turns, mirrored = ORIENTATIONS[name]
+            turned[name] = np.ascontiguousarray(np.rot90(query[:, ::-1] if mirrored else query, turns))
+        counts = {
+            (name, camera.name): n_trials(one.shape, camera.frame[::-1], self.search)
+            for name, one in turned.items()
+            for camera in self.whole
+        }
+        pairs = [(name, camera) for name in turned for camera in self.whole if counts[name, camera.name]]
+        n = sum(counts.values()) + len(pairs)  # at the alignment of a match, all cameras are compared
+        if not n:
+            return [], 0, 0.0
+        level = entry_level(false_alarm, n)
+        found: dict[str, AlignedMatch] = {}
+        for name, one in turned.items():
+            order = self._shortlisted(one, [camera for other, camera in pairs if other == name])
+            for camera in order:
+                alignment = FrameSpectrum(self.database.whole(camera).fingerprint()).align(one, self.search)
+                match = _aligned_match(camera, alignment, name, n)
+                _keep_better(found, match)
+                if progress is not None:
+                    progress(
+                        len(pairs) if is_aligned_match(match, level) else pairs.index((name, camera)) + 1, len(pairs)
+                    )
+                if is_aligned_match(match, level):
+                    for other in order:
+                        if other.frame == camera.frame and other.name != camera.name:
+                            spectrum = FrameSpectrum(self.database.whole(other).fingerprint())
+                            _keep_better(
+                                found, _aligned_match(other, spectrum.best_shift(one, alignment.scale), name, n)
+                            )
+                    return _best_first(found)[: self.k], n, level
+        return _best_first(found)[: self.k], n, level
+
+    def _shortlisted(self, query: Float32, cameras: list[Camera]) -> list[Camera]:
+        """Return cameras in the order of the code scores that they have if the photograph shows the frame's centre."""
+        scores = dict.fromkeys((one.name for one in cameras), -math.inf)
+        for frame in dict.fromkeys(one.frame for one in cameras):
+            names = [one.name for one in cameras if one.frame == frame]
+            for scale in trial_scales(query.shape, frame[::-1], self.search):
+                crop = centred_crop(query, frame[::-1], float(scale), self.database.size)
+                if crop.any():
+                    found = self.database.scores(crop.reshape(1, -1), names)[0]
+                    scores |= {one: max(scores[one], score) for one, score in zip(names, found.tolist(), strict=True)}
+        return sorted(cameras, key=lambda one: -scores[one.name])
+
+    def _warnings(self, found: Identification) -> list[str]:
+        """Return remarks on the calibration that concern a photograph and its best camera."""
+        warnings = []
+        known = len(self.calibration.by_condition.get(found.condition, ()))
+        if found.candidates and found.condition != "normal" and known < MIN_IMPOSTORS:
+            warnings.append(
+                f"The photograph is {found.condition}, and the calibration has {known} impostor scores of such "
+                f"photographs ({MIN_IMPOSTORS} are needed for a null distribution of their own), so the null "
+                "distribution of all photographs is used."
+            )
+        if found.result != "no match" and found.best is not None:
+            models = self.cameras[found.best.camera].models
+            if not models:
+                warnings.append(f"The model of {found.best.camera!r} is not known, so the calibration may lack it.")
+            elif not models & set(self.calibration.models):
+                warnings.append(
+                    f"No impostor of the calibration is of the model of {found.best.camera!r} "
+                    f"({', '.join(sorted(models))}); cameras of one model, phones above all, can share patterns."
+                )
+        return warnings
+
+    def _other_sizes(self, photograph: Photograph) -> str:
+        advice = "" if self.search or not self.whole else ", search for crops and scaled copies (--search crop,scale)"
+        return _other_sizes(photograph, [one.frame for one in self.cameras.values()], advice)
+
+
+def is_aligned_match(one: AlignedMatch, level: float) -> bool:
+    """Return whether the PCE of an alignment is significant at a level and reaches the customary threshold."""
+    return one.alignment.pce >= CUSTOMARY and one.log10_p_value <= math.log10(level)
+
+
+def verbal(log10: float) -> str:
+    """Return the verbal equivalent of a likelihood ratio."""
+    one = np.array([log10])
+    return LikelihoodRatio(one, one, one).words[0]
+
+
+def _ratio(ratios: LikelihoodRatios | None, score: float) -> tuple[float | None, str]:
+    if ratios is None:
+        return None, "No likelihood ratio is stated, because there are too few scores of known matches."
+    return ratios.ratio(score), ratios.note(score)
+
+
+def _ratio_words(one: CameraMatch) -> str:
+    if one.log10_likelihood_ratio is None:
+        return one.ratio_note
+    bound = f"{one.ratio_note} " if one.ratio_note else ""
+    return f"{bound}The likelihood ratio is 10^{one.log10_likelihood_ratio:.1f}: {one.words}."
+
+
+def _is_supported(one: CameraMatch) -> bool:
+    """Return whether a test other than the significance of the score supports a camera."""
+    return one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED
+
+
+def _aligned_match(camera: Camera, alignment: Alignment, orientation: str, n: int) -> AlignedMatch:
+    log10 = pce_log10_p_value(alignment.pce)
+    e_value = float(probabilities(log10)) * n
+    return AlignedMatch(camera.name, camera.frame, alignment, log10, e_value, orientation, len(camera.photographs))
+
+
+def _keep_better(found: dict[str, AlignedMatch], one: AlignedMatch) -> None:
+    if one.camera not in found or one.alignment.pce > found[one.camera].alignment.pce:
+        found[one.camera] = one
+
+
+def _best_first(found: dict[str, AlignedMatch]) -> list[AlignedMatch]:
+    return sorted(found.values(), key=lambda one: -one.alignment.pce)
 
 
 def calibrate(
@@ -244,6 +608,7 @@ def calibrate(
     *,
     keep_names: bool = True,
     keep_hashes: bool = True,
+    keep_exif: bool = True,
     progress: Progress | None = None,
 ) -> tuple[CameraCalibration, list[PhotographError]]:
     """Estimate the null distribution of scores and the likelihood ratios, and store them with the database.
@@ -253,7 +618,8 @@ def calibrate(
     scores, which are those of enrolled photographs with the fingerprint of the others. At least 30 impostor scores and
     10 match scores are needed. Comparisons do not count if the camera has an enrolled photograph of the same scene.
 
-    ``keep_names`` and ``keep_hashes`` store the file names and SHA-256 of the impostors, which reports list.
+    ``keep_names``, ``keep_hashes`` and ``keep_exif`` store the file names, SHA-256 and EXIF model and date of the
+    impostors, which reports list. Identification warns if no impostor is of the model of the best camera.
 
     Returns the calibration, and the files left out: unreadable ones, enrolled ones, those of other frame sizes, and
     those that a camera of the database seems to have taken (PCE of 60 or more).
@@ -262,30 +628,41 @@ def calibrate(
     matches = np.array([score for one in cameras for score in one.match_scores])
     today = datetime.now(UTC).date().isoformat()
     refused, records = list[PhotographError](), list[dict[str, Any]]()
+    by_condition: dict[str, list[float]] = {}
     if not impostors:
-        scores = np.array([score for one in cameras for score in one.impostor_scores])
+        for camera in cameras:
+            for condition, kept in camera.impostor_scores.items():
+                by_condition.setdefault(condition, []).extend(kept)
         n_photographs = sum(len(one.photographs) for one in cameras)
         source = "enrolled photographs with other cameras of the database"
+        counts = Counter(model for one in cameras for model in one.models)
+        models = {model for model, n in counts.items() if n > 1}  # of which another camera is an impostor
     else:
         enrolled = {one["sha256"]: camera.name for camera in cameras for one in camera.photographs if "sha256" in one}
-        parts = [np.empty(0)]
+        models = set()
         for read in read_residuals(impostors, size=database.size, progress=progress):
             try:
                 if isinstance(read, PhotographError):
                     raise read
-                parts.append(_impostor(database, read, enrolled, cameras))
-                records.append(read.photograph.record(names=keep_names, hashes=keep_hashes, exif=False))
+                scores = _impostor(database, read, enrolled, cameras)
+                by_condition.setdefault(read.condition, []).extend(scores.tolist())
+                records.append(read.photograph.record(names=keep_names, hashes=keep_hashes, exif=keep_exif))
+                models |= {record["model"] for record in records[-1:] if "model" in record}
             except PhotographError as error:
                 refused.append(error)
-        scores = np.concatenate(parts)
         n_photographs, source = len(records), "photographs given as impostors"
-    if len(scores) < MIN_IMPOSTORS and refused:
+    n_scores = sum(map(len, by_condition.values()))
+    if n_scores < MIN_IMPOSTORS and refused:
         problems = "; ".join(map(str, refused[:3]))
         raise ValueError(
-            f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {len(scores)}; {len(refused)} files were "
+            f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {n_scores}; {len(refused)} files were "
             f"left out: {problems}"
         )
-    learned = CameraCalibration(scores, matches, source, n_photographs, len(cameras), today, records)
+    known = {condition: np.array(kept) for condition, kept in by_condition.items()}
+    ratios = LikelihoodRatios.fit(matches, np.concatenate([np.empty(0), *known.values()]))
+    learned = CameraCalibration(
+        known, matches, ratios, source, n_photographs, len(cameras), today, sorted(models), records
+    )
     with database.writing():
         database.keep_calibration(learned)
     return learned, refused
@@ -300,7 +677,7 @@ def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, st
         )
     comparable = [one for one in cameras if one.frame == reading.photograph.frame()]
     if not comparable:
-        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras]))
+        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras], ""))
     names = [one.name for one in comparable if one.photograph_of_scene(reading.scene) is None]
     if not names:
         raise PhotographError(path, "shows a scene that is enrolled for every camera of its size")
@@ -312,34 +689,6 @@ def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, st
             path, f"seems to have been taken by {nearest!r} (PCE {pce:.0f}), so it is not an impostor"
         )
     return scores
-
-
-def _candidate(
-    database: CameraDatabase,
-    camera: Camera,
-    score: float,
-    orientation: str,
-    reading: Reading,
-    calibration: CameraCalibration,
-    n_comparisons: int,
-) -> CameraMatch:
-    log10 = float(calibration.log10_p_values(np.array(score)))
-    p_value = float(probabilities(log10))
-    ratio = None if calibration.evidence is None else calibration.evidence.ratio([score])
-    return CameraMatch(
-        camera.name,
-        score,
-        p_value,
-        log10,
-        p_value * n_comparisons,
-        None if ratio is None else float(ratio.log10[0]),
-        None if ratio is None else (float(ratio.low[0]), float(ratio.high[0])),
-        None if ratio is None else ratio.words[0],
-        _pce(database, camera.name, reading.residual),
-        orientation,
-        len(camera.photographs),
-        camera.photograph_of_scene(reading.scene),
-    )
 
 
 def _pce(database: CameraDatabase, camera: str, residual: Residual) -> float:
@@ -358,10 +707,10 @@ def _scene(one: CameraMatch) -> str:
     )
 
 
-def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]]) -> str:
+def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]], advice: str) -> str:
     known = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(frames)) or "none"
     return (
         f"has {photograph.width} x {photograph.height} pixels, and no camera of the database has photographs of this "
-        f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor cropped, or "
-        "enroll photographs of this size"
+        f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor "
+        f"cropped{advice}, or enroll photographs of this size"
     )

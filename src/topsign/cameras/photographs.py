@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import sys
 import threading
 import warnings
@@ -22,15 +23,20 @@ from .. import kernels
 from .._arrays import Array, Float32
 from .._checks import check_count
 from ..errors import install
-from .fingerprint import Residual, extract_residual, luminance
+from .fingerprint import GRID, SATURATED, Residual, extract_residual, luminance
 
 try:
     from PIL import ExifTags, Image, UnidentifiedImageError
 except ImportError:
     raise ImportError(f"reading photographs needs Pillow: {install('cameras')}") from None
 
+FORMATS = ("JPEG", "PNG", "TIFF")
 SUFFIXES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".tif": "TIFF", ".tiff": "TIFF"}
-FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+SUFFIXES |= {".heic": "HEIF", ".heif": "HEIF", ".dng": "DNG"}
+READERS = {"HEIF": "pillow-heif", "DNG": "rawpy"}
+"""Optional packages that read further formats."""
+
+MIN_SIZE = 64
 MAX_PIXELS = 2**28
 """Greatest number of pixels of a photograph that is decoded: 16,384 x 16,384."""
 
@@ -43,9 +49,6 @@ DEEP_COLOUR = re.compile("(RGB|RGBA|RGBX);16[BLN]")
 OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 GREY_RAW = ("L", "L;I", "I;16", "I;16B", "I;16L", "I;16N")
 BITS_PER_SAMPLE = 258  # tag of TIFF
-
-GRID = 16
-"""Sizes of crops are multiples of this, because four wavelet levels halve them four times."""
 
 ORIENTATIONS = {
     "as stored": (0, False),
@@ -73,6 +76,14 @@ _SUMS = np.add.outer(np.arange(N_BLOCKS), np.arange(N_BLOCKS))
 _ORDER = np.argsort(_SUMS, axis=None, kind="stable")
 _CHOSEN = _ORDER[_SUMS.ravel()[_ORDER] >= 3][:SCENE_BITS]  # vignetting is in the orders below
 
+DARK_MEAN, BRIGHT_MEAN, MAX_LOST = 50.0, 205.0, 0.1
+CONDITIONS = ("normal", "dark", "overexposed")
+"""Conditions of photographs, whose scores have null distributions of their own.
+
+A photograph is dark if its mean luminance is below the first value, and overexposed if the mean is above the second or
+if more than a tenth of the pixels are saturated.
+"""
+
 Progress = Callable[[int, int], None]
 
 _opening = threading.Lock()  # warning filters and Pillow's limit of pixels are global
@@ -91,7 +102,7 @@ class PhotographError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Photograph:
-    """Centre of a photograph in the orientation of the sensor, with its SHA-256, size and EXIF fields.
+    """Photograph or its centre in the orientation of the sensor, with its SHA-256, size and EXIF fields.
 
     The EXIF orientation only says how to display the image. It is not applied, because fingerprints belong to the
     pixels of the sensor.
@@ -102,14 +113,16 @@ class Photograph:
     n_bytes: int
     width: int
     height: int
-    size: int  # side of the square crop
-    centre: Float32  # (size or size + 1, size or size + 1, channels) in [0, 255]; one more if the margin is odd
+    size: int | None  # side of the square crop; None for all pixels
+    pixels: Float32  # (height, width, channels) in [0, 255]; of a crop one row or column more if the margin is odd
     exif: dict[str, str]  # fields that the file has, by name
 
     def crop(self, orientation: str = "as stored") -> Float32:
-        """Return the square centre of the photograph in one of the ``ORIENTATIONS``: (size, size, channels)."""
+        """Return the pixels in one of the ``ORIENTATIONS``: (size, size, channels), or all of them without a size."""
         turns, mirrored = ORIENTATIONS[orientation]
-        shown = np.rot90(self.centre[:, ::-1] if mirrored else self.centre, turns)
+        shown = np.rot90(self.pixels[:, ::-1] if mirrored else self.pixels, turns)
+        if self.size is None:
+            return np.ascontiguousarray(shown)
         top, left = ((length - self.size) // 2 for length in shown.shape[:2])
         return np.ascontiguousarray(shown[top : top + self.size, left : left + self.size])
 
@@ -128,68 +141,145 @@ class Photograph:
 
 def check_size(size: object) -> int:
     """Return the side of a crop: a multiple of 16, at least 64."""
-    value = check_count(size, "size", minimum=64)
+    value = check_count(size, "size", minimum=MIN_SIZE)
     if value % GRID:
         raise ValueError(f"size must be a multiple of {GRID}, got {value}")
     return value
 
 
-def read_photograph(path: str | os.PathLike[str], *, size: int = 1024) -> Photograph:
-    """Read a JPEG, PNG or TIFF file of 8 or 16 bits; PhotographError for anything else, and for damaged files.
+def photographs_in(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return files, and in place of each folder the photographs in it and below, sorted by name."""
+    found = []
+    for path in paths:
+        inside = sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]
+        if Path(path).is_dir():
+            inside = [one for one in inside if one.suffix.lower() in SUFFIXES and not one.is_dir()]
+            if not inside:
+                raise PhotographError(path, f"has no photographs ({', '.join(SUFFIXES)})")
+        found += [os.fspath(one) for one in inside]
+    return found
 
-    Only the centre of ``size`` x ``size`` pixels is kept. Values of 16 bits, grey or colour, are scaled to [0, 255]
-    without rounding. Other depths and layouts (12 bits, separate colour planes of 16 bits) raise PhotographError.
+
+def read_photograph(path: str | os.PathLike[str], *, size: int | None = 1024) -> Photograph:
+    """Read a JPEG, PNG, TIFF, HEIC or DNG file; PhotographError for anything else, and for damaged files.
+
+    Only the centre of ``size`` x ``size`` pixels is kept, or all pixels if the size is None. Values of 16 bits, grey or
+    colour, are scaled to [0, 255] without rounding. Other depths and layouts (12 bits, separate colour planes of 16
+    bits) raise PhotographError. HEIC needs pillow-heif and gives the pixels as displayed, with 8 bits. DNG needs rawpy,
+    which interpolates the colours.
     """
-    size = check_size(size)
+    size = None if size is None else check_size(size)
+    content = _content(path)
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise PhotographError(path, f"cannot be read: {error.strerror}") from None
-    if not content:
-        raise PhotographError(path, "is empty (0 bytes)")
-    try:
-        with _opened(path, content) as image:
-            _check(path, image, size)
-            centre = _centre(path, content, image, size)
-            exif = _exif(image)
-            width, height = image.size
+        if Path(path).suffix.lower() == ".dng":
+            shown = _developed(path, content)
+            (height, width), exif = shown.shape[:2], {}
+            _check_size(path, width, height, size)
+            left, top, right, bottom = _box(width, height, size)
+            pixels = shown[top:bottom, left:right].astype(np.float32) * np.float32(255 / 65535)
+        else:
+            with _opened(path, content) as image:
+                _check(path, image, size)
+                pixels = _pixels(path, content, image, size)
+                exif = _exif(image)
+                width, height = image.size
     except PhotographError:
         raise
     except Exception as error:  # decoders raise errors of many types
         problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise PhotographError(path, f"cannot be decoded, because it is damaged or truncated ({problem})") from None
     digest = hashlib.sha256(content).hexdigest()
-    return Photograph(os.fspath(path), digest, len(content), width, height, size, centre, exif)
+    return Photograph(os.fspath(path), digest, len(content), width, height, size, pixels, exif)
 
 
 def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
     """Return a small JPEG of a photograph that :func:`read_photograph` accepts, without its EXIF fields."""
-    with _opened(path, Path(path).read_bytes()) as image:
-        if image.mode.startswith("I;16"):
-            shown = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
-        else:
-            image.draft("RGB", (side, side))
-            shown = image.convert("RGB")
+    content = _content(path)
+    if Path(path).suffix.lower() == ".dng":
+        shown = Image.fromarray((_developed(path, content) // 257).astype(np.uint8))
+    else:
+        with _opened(path, content) as image:
+            if image.mode.startswith("I;16"):
+                shown = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+            else:
+                image.draft("RGB", (side, side))
+                shown = image.convert("RGB")
     shown.thumbnail((side, side))
     small = BytesIO()
     shown.save(small, "JPEG", quality=80)
     return small.getvalue()
 
 
+def _content(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a regular file; pipes and devices would block or never end."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise PhotographError(path, "is not a regular file; copy the photograph to a file first")
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise PhotographError(path, f"cannot be read: {error.strerror}") from None
+    if not content:
+        raise PhotographError(path, "is empty (0 bytes)")
+    return content
+
+
+def _reader(path: str | os.PathLike[str], form: str) -> Any:
+    """Return the optional package that reads a format."""
+    try:
+        if form == "HEIF":
+            import pillow_heif as package
+        else:
+            import rawpy as package
+    except ImportError:
+        problem = f"is a {form} file, and reading it needs {READERS[form]} (pip install {READERS[form]})"
+        raise PhotographError(path, f"{problem}; or use the JPEG file of the camera") from None
+    return package
+
+
+def _developed(path: str | os.PathLike[str], content: bytes) -> Array:
+    """Return the colours of a DNG file with 16 bits, without the adjustments of a display: (height, width, 3)."""
+    with _reader(path, "DNG").imread(BytesIO(content)) as raw:
+        sizes = raw.sizes
+        _check_size(path, sizes.iwidth, sizes.iheight, None)
+        shown: Array = raw.postprocess(use_camera_wb=True, no_auto_bright=True, user_flip=0, output_bps=16)
+    return shown
+
+
 def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
     """Open an image and read only its header."""
+    if Path(path).suffix.lower() in (".heic", ".heif"):
+        package = _reader(path, "HEIF")
+        read = package.open_heif(BytesIO(content))
+        _check_size(path, read.size[0], read.size[1], None)
+        image = read.to_pillow()
+        image.format = "HEIF"
+        return image
     with _opening, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # below MAX_PIXELS, which _check applies
         try:
             return Image.open(BytesIO(content), formats=FORMATS)
         except UnidentifiedImageError:
-            raise PhotographError(path, f"is not an image of a supported format ({', '.join(FORMATS)})") from None
+            known = (*FORMATS, "HEIC", "DNG")
+            raise PhotographError(path, f"is not an image of a supported format ({', '.join(known)})") from None
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
+def _check_size(path: str | os.PathLike[str], width: int, height: int, size: int | None) -> None:
+    """Raise PhotographError for too many pixels, or for fewer than the crop has."""
+    if width * height > MAX_PIXELS:
+        raise PhotographError(path, f"has {width} x {height} pixels, but at most {MAX_PIXELS:,} pixels are decoded")
+    if min(width, height) < (MIN_SIZE if size is None else size):
+        fits = min(width, height) // GRID * GRID
+        wanted = f"at least {MIN_SIZE} are needed a side" if size is None else f"the crop has {size} x {size}"
+        advice = (
+            "" if size is None or fits < MIN_SIZE else f", or create a database with a smaller crop (--size {fits})"
+        )
+        raise PhotographError(path, f"has {width} x {height} pixels, but {wanted}; use the full resolution{advice}")
+
+
+def _check(path: str | os.PathLike[str], image: Any, size: int | None) -> None:
     """Raise PhotographError if an image cannot be compared."""
     width, height = image.size
     form = "JPEG" if image.format == "MPO" else image.format  # JPEG with embedded previews, written by phones
@@ -197,7 +287,7 @@ def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
     if expected != form:
         raise PhotographError(path, f"is a {form} file, which its extension does not say; rename it if that is right")
     if width * height > MAX_PIXELS:
-        raise PhotographError(path, f"has {width} x {height} pixels, but at most {MAX_PIXELS:,} pixels are decoded")
+        _check_size(path, width, height, size)
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
         raise PhotographError(path, f"is animated or has {image.n_frames} pages; use files with one photograph each")
     if image.mode not in FULL_SCALE:
@@ -205,12 +295,7 @@ def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
             path, f"has pixels of mode {image.mode}, which cameras do not write; use the original file of the camera"
         )
     _check_samples(path, image)
-    if min(width, height) < size:
-        raise PhotographError(
-            path,
-            f"has {width} x {height} pixels, but the crop has {size} x {size}; use the full resolution, or a new "
-            "database with a smaller crop",
-        )
+    _check_size(path, width, height, size)
 
 
 def _check_samples(path: str | os.PathLike[str], image: Any) -> None:
@@ -235,14 +320,18 @@ def _check_samples(path: str | os.PathLike[str], image: Any) -> None:
 
 def _raw_modes(image: Any) -> list[str]:
     """Return how the samples of each tile of an image are stored, in the words of Pillow."""
-    return [tile.args if isinstance(tile.args, str) else tile.args[0] for tile in image.tile]
+    return [tile.args if isinstance(tile.args, str) else tile.args[0] for tile in getattr(image, "tile", ())]
 
 
-def _centre(path: str | os.PathLike[str], content: bytes, image: Any, size: int) -> Float32:
-    width, height = image.size
-    left, top = (width - size) // 2, (height - size) // 2
-    box = (left, top, width - left, height - top)  # of size, or size + 1 if the margin is odd
-    deep = image.mode.startswith("RGB") and ";16" in _raw_modes(image)[0]
+def _box(width: int, height: int, size: int | None) -> tuple[int, int, int, int]:
+    """Return the ends of the central crop, which has one row or column more if the margin is odd."""
+    left, top = (0, 0) if size is None else ((width - size) // 2, (height - size) // 2)
+    return left, top, width - left, height - top
+
+
+def _pixels(path: str | os.PathLike[str], content: bytes, image: Any, size: int | None) -> Float32:
+    box = _box(image.width, image.height, size)
+    deep = image.mode.startswith("RGB") and any(";16" in raw for raw in _raw_modes(image))
     full_scale = 65535 if deep else FULL_SCALE[image.mode]
     values: Array = np.asarray(image.crop(box)).astype(np.float32)
     if deep:
@@ -329,16 +418,29 @@ def same_scene(first: bytes | None, second: bytes | None) -> bool:
     return (int.from_bytes(first) ^ int.from_bytes(second)).bit_count() <= MAX_DIFFERENT
 
 
+def condition_of(pixels: Array) -> str:
+    """Return the condition of a photograph, one of the ``CONDITIONS``, from pixels (height, width, 1 or 3)."""
+    mean, values = float(luminance(pixels).mean(dtype=np.float64)), np.asarray(pixels)
+    if mean < DARK_MEAN:
+        return "dark"
+    lost = float(np.mean(values.max(axis=2) >= SATURATED))
+    return "overexposed" if mean > BRIGHT_MEAN or lost > MAX_LOST else "normal"
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A photograph with its residual and scene signature, both in one orientation."""
+    """A photograph with its residual and scene signature, both in one orientation.
+
+    Photographs of which all pixels were read have no signature, because signatures belong to crops.
+    """
 
     photograph: Photograph
     residual: Residual
     scene: bytes | None
+    condition: str  # one of the CONDITIONS
 
 
-def read_residual(path: str | os.PathLike[str], *, size: int) -> Reading:
+def read_residual(path: str | os.PathLike[str], *, size: int | None) -> Reading:
     """Return a photograph with its residual; PhotographError names the file if it cannot be used."""
     return reading_of(read_photograph(path, size=size))
 
@@ -347,7 +449,8 @@ def reading_of(photograph: Photograph, orientation: str = "as stored") -> Readin
     """Return a photograph with its residual in an orientation; PhotographError if too few pixels are usable."""
     pixels = photograph.crop(orientation)
     try:
-        return Reading(photograph, extract_residual(pixels), scene_signature(pixels))
+        scene = None if photograph.size is None else scene_signature(pixels)
+        return Reading(photograph, extract_residual(pixels), scene, condition_of(pixels))
     except ValueError as error:
         raise PhotographError(photograph.path, str(error)) from None
 

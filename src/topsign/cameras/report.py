@@ -1,4 +1,4 @@
-"""Reports of identifications: one self-contained HTML page, or the same content as JSON."""
+"""Reports of identifications and cases: self-contained HTML pages, the same content as JSON, and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -19,25 +21,30 @@ import numpy as np
 from .. import __version__
 from .._arrays import Float64
 from .._files import write_file
-from .._page import document, table_rows
+from .._page import PALETTE, document, table_rows
+from ..significance import probabilities, probability_text
 from .alignment import CUSTOMARY, NEIGHBORHOOD
 from .calibration import CameraCalibration
 from .database import CameraDatabase
 from .fingerprint import DARK, FLAT, MIN_USABLE, N_LEVELS, SATURATED, SIGMA, WAVELET, WINDOWS
-from .identification import CameraMatch, Identification
-from .photographs import MAX_DIFFERENT, SCENE_BITS, thumbnail
+from .identification import RESULTS, AlignedMatch, CameraMatch, Identification
+from .photographs import MAX_DIFFERENT, SCENE_BITS, PhotographError, thumbnail
 
 LITERATURE = (
     "J. Lukas, J. Fridrich, M. Goljan: Digital camera identification from sensor pattern noise, IEEE TIFS 1 (2006).",
     "M. Chen, J. Fridrich, M. Goljan, J. Lukas: Determining image origin and integrity using sensor noise, IEEE TIFS 3 "
     "(2008).",
     "M. Goljan, J. Fridrich, T. Filler: Large scale test of sensor fingerprint camera identification, SPIE (2009).",
+    "P. Vergeer, A. van Es, A. de Jongh, I. Alberink, R. D. Stoel: Numerical likelihood ratios outputted by LR systems "
+    "are often based on extrapolation: when to stop extrapolating? Science & Justice 56 (2016).",
+    "M. Goljan, J. Fridrich: Camera identification from cropped and scaled images, SPIE (2008).",
     "ENFSI guideline for evaluative reporting in forensic science (2015): the verbal scale of likelihood ratios.",
 )
 
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 56, 46, 26
 N_BINS = 60
+MATRIX_ROWS = 40
 
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
@@ -47,15 +54,39 @@ NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the
 
 STYLE = (
     "<style>@page{size:A4;margin:15mm}.files{font-size:.78rem}.files code{white-space:nowrap}summary{cursor:pointer}"
-    "@media print{details::details-content{content-visibility:visible;display:block}"
+    ".unsure{color:var(--gold);font-weight:650}.photograph{display:flex;gap:1rem;align-items:flex-start}"
+    ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
+    ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
+    ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}figure.matrix svg{max-width:none}"
+    "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
+    "h2{font-size:1.1rem;margin-top:1.2rem}h3{font-size:1rem;margin:.8rem 0 .2rem;break-after:avoid}"
+    "body{font-size:10pt;line-height:1.4}h2~p{break-after:auto}h2+p{break-after:avoid}"
+    "p,figcaption,li{max-width:none}figure svg{max-width:27rem}"
     "summary{list-style:none;break-after:avoid}.files{font-size:.55rem}.files code{font-size:.5rem}.files "
-    "td{padding:.2rem .3rem}}</style>"
+    "td{padding:.2rem .3rem}th,td{padding:.22rem .4rem}.photograph img{max-width:8rem;max-height:8rem}}</style>"
+)
+
+SIGNATURES = '<div class="signatures"><div>Examiner: signature, date</div><div>Reviewer: signature, date</div></div>'
+
+COLUMNS = (
+    *("photograph", "result", "camera", "score", "p_value", "log10_p_value", "e_value", "log10_likelihood_ratio"),
+    *("words", "pce", "orientation", "scale", "left", "top", "width", "height", "condition", "sha256", "problem"),
+)
+"""Columns of the table of a batch; values that do not apply are None."""
+
+LIMITS = (
+    "A match concerns the sensor, not the person who used the camera, the time or the place.",
+    "P-values and likelihood ratios hold for photographs like those of the calibration.",
+    "No match does not exclude a camera, because editing, scaling and compression hide patterns.",
+    "Computational photography (frames merged by the camera, portrait and night modes), editors and neural processing "
+    "weaken or move the pattern; reductions of the PCE by 40% and more are reported. Cameras of one model, phones "
+    "above all, can share artefacts that look like a pattern (Iuliani, Fontani and Piva 2021).",
 )
 
 
 def report_record(database: CameraDatabase, found: Identification, *, command: str) -> dict[str, Any]:
     """Return the content of a report as plain values."""
-    reported = [one.camera for one in (*found.candidates, *found.excluded)]
+    reported = dict.fromkeys(_reported(found))
     return found.to_json() | {
         "enrolled": {camera: database.camera(camera).photographs for camera in reported},
         "database": {
@@ -71,6 +102,11 @@ def report_record(database: CameraDatabase, found: Identification, *, command: s
     }
 
 
+def _reported(found: Identification) -> list[str]:
+    matches: list[CameraMatch | AlignedMatch] = [*found.candidates, *found.excluded, *found.aligned]
+    return [one.camera for one in matches]
+
+
 def parameters(database: CameraDatabase, found: Identification) -> dict[str, Any]:
     """Return the parameters of the comparison."""
     return {
@@ -82,6 +118,8 @@ def parameters(database: CameraDatabase, found: Identification) -> dict[str, Any
         "false-alarm rate": found.false_alarm,
         "comparisons": found.n_comparisons,
         "threshold of the score": f"{found.threshold:.5f}",
+        "search": ", ".join(found.search) or "none",
+        "shifts and scales": found.n_trials,
         "same scene": f"at most {MAX_DIFFERENT} of {SCENE_BITS} bits of the signatures differ",
         "PCE": f"at shift zero, neighbourhood {2 * NEIGHBORHOOD + 1} x {2 * NEIGHBORHOOD + 1}, threshold {CUSTOMARY:g}",
     }
@@ -116,44 +154,243 @@ def write_report(
     the photograph.
     """
     record = report_record(database, found, command=command)
-    if Path(path).suffix.lower() == ".json":
-        content = json.dumps(record, indent=1)
-    else:
-        image = thumbnail(found.photograph.path) if with_thumbnail else None
-        content = document(f"Camera identification: {Path(found.photograph.path).name}", _body(found, record, image))
+    title = f"Camera identification: {Path(found.photograph.path).name}"
+    _write(path, record, title, _body(found, record, title, with_thumbnail))
+
+
+def write_case(
+    path: str | os.PathLike[str],
+    database: CameraDatabase,
+    results: Sequence[Identification | PhotographError],
+    *,
+    command: str,
+    case_number: str = "",
+    examiner: str = "",
+    with_thumbnail: bool = True,
+) -> None:
+    """Write the report of a case of many photographs as HTML, or as JSON if the name ends in .json.
+
+    The page has fields for the case number, the examiner and signatures; those that are not given are left blank.
+    """
+    judged = [one for one in results if isinstance(one, Identification)]
+    if not judged:
+        raise ValueError(f"no photograph can be judged: {'; '.join(map(str, results[:3])) or 'none is given'}")
+    single = report_record(database, judged[0], command=command)
+    reported = {camera for found in judged for camera in _reported(found)}
+    record = {
+        "case_number": case_number,
+        "examiner": examiner,
+        "photographs": [
+            found.to_json()
+            if isinstance(found, Identification)
+            else {"photograph": {"path": found.path}, "result": None, "problem": found.problem}
+            for found in results
+        ],
+        "enrolled": {camera: database.camera(camera).photographs for camera in sorted(reported)},
+    }
+    record |= {name: single[name] for name in ("database", "parameters", "software", "written", "command")}
+    title = f"Camera identification: case {case_number}" if case_number else "Camera identification of photographs"
+    _write(path, record, title, _case_body(results, judged, record, title, with_thumbnail))
+
+
+def result_row(found: Identification | PhotographError) -> dict[str, Any]:
+    """Return the row of a photograph in the table of a batch, with the ``COLUMNS``."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    if isinstance(found, PhotographError):
+        return row | {"photograph": found.path, "problem": found.problem}
+    row |= {"photograph": found.photograph.path, "result": found.result, "condition": found.condition}
+    row["sha256"] = found.photograph.sha256
+    best = found.best
+    if isinstance(best, AlignedMatch):
+        place = asdict(best.alignment)
+        row |= {name: place[name] for name in ("scale", "left", "top", "width", "height", "pce")}
+        row |= {name: getattr(best, name) for name in ("camera", "log10_p_value", "e_value", "orientation")}
+        return row | {"p_value": float(probabilities(best.log10_p_value))}
+    return row | {name: value for name, value in asdict(best).items() if name in COLUMNS} if best is not None else row
+
+
+def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification | PhotographError]) -> None:
+    """Write a picture of all scores of photographs with cameras as SVG."""
+    judged = [one for one in results if isinstance(one, Identification) and one.scores]
+    if not judged:
+        raise ValueError("no photograph has scores to draw")
+    colors = "".join(f"--{name}:{pair[0]};" for name, pair in PALETTE.items())
+    figure = matrix_figure(judged).replace(
+        "<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" style="{colors}--page:#fff" ', 1
+    )
+    write_file(path, lambda file: file.write(f"{figure}\n".encode()))
+
+
+def _write(path: str | os.PathLike[str], record: dict[str, Any], title: str, body: Iterator[str]) -> None:
+    is_json = Path(path).suffix.lower() == ".json"
+    content = json.dumps(record, indent=1, allow_nan=False) + "\n" if is_json else document(title, body)
     write_file(path, lambda file: file.write(content.encode()))
 
 
-def _body(found: Identification, record: dict[str, Any], image: bytes | None) -> Iterator[str]:
-    photograph = found.photograph
+def _body(found: Identification, record: dict[str, Any], title: str, with_thumbnail: bool) -> Iterator[str]:
     yield STYLE
-    yield f"<h1>Camera identification: {escape(Path(photograph.path).name)}</h1>"
+    yield f"<h1>{escape(title)}</h1>"
     yield f'<p class="muted">Written {escape(record["written"])} by topsign {escape(__version__)}.</p>'
-    mark, words = ("yes", "Match") if found.is_match else ("no", "No match")
     yield '<h2 id="conclusion">Conclusion</h2>'
-    yield f'<p><span class="{mark}">{words}.</span> {escape(found.conclusion())}</p>'
+    yield f"<p>{_mark(found)} {escape(found.conclusion())}</p>"
     yield '<h2 id="photograph">Photograph</h2>'
-    if image is not None:
+    yield from _photograph(found, with_thumbnail)
+    yield from _comparisons(found)
+    yield from _calibration(found, found.candidates[0].score if found.candidates else None)
+    yield from _end(found.calibration, record)
+
+
+def _case_body(
+    results: Sequence[Identification | PhotographError],
+    judged: list[Identification],
+    record: dict[str, Any],
+    title: str,
+    with_thumbnail: bool,
+) -> Iterator[str]:
+    counts = Counter(one.result for one in judged)
+    refused = [one for one in results if isinstance(one, PhotographError)]
+    yield STYLE
+    yield f"<h1>{escape(title)}</h1>"
+    facts = [
+        ["Case number", escape(record["case_number"]) or "&nbsp;"],
+        ["Examiner", escape(record["examiner"]) or "&nbsp;"],
+        ["Written", f"{escape(record['written'])} by topsign {escape(__version__)}"],
+        ["Database", f"{escape(record['database']['path'])}, {judged[0].n_cameras:,} cameras"],
+        [
+            "Photographs",
+            f"{len(results):,}: {counts['match']:,} match, {counts['no match']:,} match no camera, "
+            f"{counts['inconclusive']:,} inconclusive, {len(refused):,} cannot be judged",
+        ],
+        ["False-alarm rate", f"{judged[0].false_alarm:g} for each photograph"],
+    ]
+    yield from table_rows("facts", ["", ""], facts)
+    yield '<h2 id="summary">Summary</h2>'
+    titles = ["", "Photograph", "Result", "Camera", "Score", "E-value", "log10 LR", "PCE"]
+    yield from table_rows("", titles, [_summary_row(number, one) for number, one in enumerate(judged, 1)])
+    if refused:
+        yield "<p>These files cannot be judged:</p><ul>"
+        yield from (f"<li>{escape(str(one))}</li>" for one in refused)
+        yield "</ul>"
+    scored = [one for one in judged if one.scores]
+    if scored:
+        yield '<h2 id="matrix">Scores with all cameras</h2>'
+        for start in range(0, len(scored), MATRIX_ROWS):
+            yield f'<figure class="matrix">{matrix_figure(scored[start : start + MATRIX_ROWS], start + 1)}</figure>'
         yield (
-            f'<figure><img alt="small copy of the photograph" style="display:block;max-width:20rem;margin:0 auto" '
-            f'src="data:image/jpeg;base64,{base64.b64encode(image).decode()}"></figure>'
+            "<p class='muted'>The darker a cell, the smaller the p-value of its comparison; cells with a dot are "
+            "significant at the false-alarm rate of the photograph.</p>"
         )
+    for number, found in enumerate(judged, 1):
+        yield f'<h2 id="photograph-{number}">{number}. {escape(Path(found.photograph.path).name)}</h2>'
+        yield f"<p>{_mark(found)} {escape(found.conclusion())}</p>"
+        yield from _photograph(found, with_thumbnail)
+        yield from _tables(found)
+    yield f"<p class='muted'>{_explained(judged[0])}</p>"
+    for condition in dict.fromkeys(one.condition for one in judged):
+        yield from _calibration(next(one for one in judged if one.condition == condition), None)
+    yield from _end(judged[0].calibration, record, SIGNATURES)
+
+
+def _mark(found: Identification) -> str:
+    kind = {"match": "yes", "no match": "no", "inconclusive": "unsure"}[found.result]
+    return f'<span class="{kind}">{RESULTS[found.result]}.</span>'
+
+
+def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:
+    photograph = found.photograph
+    yield '<div class="photograph">'
+    if with_thumbnail:
+        shown = base64.b64encode(thumbnail(photograph.path)).decode()
+        yield f'<img alt="small copy of the photograph" src="data:image/jpeg;base64,{shown}">'
+    n_pixels = photograph.width * photograph.height if photograph.size is None else photograph.size**2
     facts = [
         ["File", f"<code>{escape(photograph.path)}</code>"],
         ["SHA-256", f"<code>{photograph.sha256}</code>"],
         ["Size", f"{photograph.width} x {photograph.height} pixels, {photograph.n_bytes:,} bytes"],
-        ["Usable pixels", f"{found.n_usable:,} of {photograph.size**2:,} in the crop"],
+        ["Usable pixels", f"{found.n_usable:,} of {n_pixels:,} compared; condition: {found.condition}"],
         *([f"EXIF {name}", escape(value) + NOT_APPLIED.get(name, "")] for name, value in photograph.exif.items()),
     ]
+    yield "<div>"
     yield from table_rows("facts", ["", ""], facts)
-    yield from _comparisons(found)
-    yield from _calibration(found)
+    yield "</div></div>"
+
+
+def _comparisons(found: Identification) -> Iterator[str]:
+    yield '<h2 id="cameras">Cameras</h2>'
+    yield (
+        f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
+        f"size. Orientations tried: {escape(', '.join(found.orientations)) or 'none'}.</p>"
+    )
+    yield from _tables(found)
+    yield f"<p class='muted'>{_explained(found)}</p>"
+
+
+def _tables(found: Identification) -> Iterator[str]:
+    titles = ["Camera", "Score", "P-value", "E-value", "log10 LR", "PCE", "Orientation", "Enrolled"]
+    if found.candidates:
+        yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+    if found.excluded:
+        yield "<p>Excluded, because a photograph of the same scene is enrolled:</p>"
+        yield from table_rows("numbers", titles, [_row(one) for one in found.excluded])
+    if found.aligned:
+        yield f"<p>Search for {' and '.join(found.search)}, {found.n_trials:,} shifts and scales in total:</p>"
+        rows = [
+            [
+                escape(one.camera),
+                f"{round(one.alignment.pce):,}",
+                probability_text(one.log10_p_value),
+                f"{one.e_value:.2g}",
+                escape(one.alignment.words(one.frame)),
+                escape(one.orientation),
+            ]
+            for one in found.aligned
+        ]
+        yield from table_rows("", ["Camera", "PCE", "P-value", "E-value", "Region", "Orientation"], rows)
+
+
+def _explained(found: Identification) -> str:
+    return (
+        "Score: estimated correlation of the residual with the pattern expected of the camera. P-value: probability "
+        "that one impostor scores as high. E-value: expected number of impostors that score as high in all comparisons "
+        f"of a photograph ({found.n_comparisons:,}). LR: likelihood ratio of the same camera against another, within "
+        "its bounds. PCE: peak to correlation energy with the uncompressed fingerprint, with a customary threshold of "
+        f"{CUSTOMARY:g}."
+    )
+
+
+def _calibration(found: Identification, best: float | None) -> Iterator[str]:
+    calibration = found.calibration
+    yield f'<h2 id="calibration-{found.condition}">Calibration</h2>'
+    yield f"<p>{escape(calibration.statement(found.condition))}</p>"
+    yield f'<figure id="figure-scores-{found.condition}">{score_figure(found, best)}<figcaption>'
+    yield "The best score (vertical line) among the scores" if best is not None else "Scores"
+    yield " of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
+    if calibration.ratios is None:
+        yield (
+            f"<p>Likelihood ratios are not stated: there are {len(calibration.matches)} scores of known matches, and "
+            "at least 10 that are above those of impostors are needed.</p>"
+        )
+        return
+    low, high = calibration.ratios.bounds
+    yield (
+        f"<p>Likelihood ratios are those of monotone calibration (pool-adjacent-violators) from "
+        f"{len(calibration.matches):,} scores of known matches (enrolled photographs with the fingerprint of the "
+        f"others) and {len(calibration.impostors):,} scores of known impostors. They lie between 10^{low:.1f} and "
+        f"10^{high:.1f}, the empirical lower and upper bounds (ELUB) that these scores support."
+    )
+    if calibration.ratios.gap is not None:
+        ends = calibration.ratios.gap
+        yield f" None is stated between {ends[0]:.4f} and {ends[1]:.4f}, where no known match or impostor scored."
+    yield "</p>"
+    yield f'<figure id="figure-tippett-{found.condition}">{tippett_figure(calibration)}<figcaption>Tippett plot: '
+    yield "fraction of known matches and of known impostors with at least this log10 likelihood ratio.</figcaption>"
+    yield "</figure>"
+
+
+def _end(calibration: CameraCalibration, record: dict[str, Any], signatures: str = "") -> Iterator[str]:
     yield '<h2 id="limits">Limits</h2><ul>'
-    yield "<li>A match concerns the sensor, not the person who used the camera, the time or the place.</li>"
-    yield "<li>P-values and likelihood ratios hold for photographs like those of the calibration.</li>"
-    yield "<li>No match does not exclude a camera, because editing, scaling and compression hide patterns.</li>"
-    yield "</ul>"
-    yield '<h2 id="reproduce">Reproduction</h2>'
+    yield from (f"<li>{escape(one)}</li>" for one in LIMITS)
+    yield f'</ul>{signatures}<h2 id="reproduce">Reproduction</h2>'
     yield f"<pre>{escape(record['command'])}</pre>"
     rows = [
         *record["parameters"].items(),
@@ -162,60 +399,31 @@ def _body(found: Identification, record: dict[str, Any], image: bytes | None) ->
     ]
     yield from table_rows("facts", ["", ""], [[escape(str(name)), escape(str(value))] for name, value in rows])
     yield "<ul>" + "".join(f"<li class='muted'>{escape(one)}</li>" for one in LITERATURE) + "</ul>"
-    yield from _files(found, record["enrolled"])
+    yield from _files(calibration, record["enrolled"])
 
 
-def _comparisons(found: Identification) -> Iterator[str]:
-    yield '<h2 id="cameras">Cameras</h2>'
-    yield (
-        f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
-        f"size. Orientations tried: {escape(', '.join(found.orientations))}. The best {len(found.candidates)}:</p>"
-    )
-    titles = ["Camera", "Score", "P-value", "E-value", "log10 LR [95%]", "PCE", "Orientation", "Enrolled"]
-    yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
-    yield (
-        "<p class='muted'>Score: estimated correlation of the residual with the pattern expected of the camera. "
-        "P-value: probability that one impostor scores as high. E-value: expected number of impostors that score as "
-        f"high in all {found.n_comparisons:,} comparisons. LR: likelihood ratio of the same camera against another. "
-        f"PCE: peak to correlation energy with the uncompressed fingerprint, with a customary threshold of "
-        f"{CUSTOMARY:g}.</p>"
-    )
-    if found.excluded:
-        yield "<p>Excluded, because a photograph of the same scene is enrolled:</p>"
-        yield from table_rows("numbers", titles, [_row(one) for one in found.excluded])
-    yield f'<figure id="figure-scores">{score_figure(found)}<figcaption>The best score (vertical line) among the '
-    yield "scores of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
+def _summary_row(number: int, found: Identification) -> list[str]:
+    row = result_row(found)
+    shown = [escape(Path(found.photograph.path).name), _mark(found), escape(str(row["camera"] or ""))]
+    numbers = [
+        (row["score"], ".4f"),
+        (row["e_value"], ".2g"),
+        (row["log10_likelihood_ratio"], ".1f"),
+        (row["pce"], ",.0f"),
+    ]
+    return [str(number), *shown, *("" if value is None else format(value, form) for value, form in numbers)]
 
 
-def _calibration(found: Identification) -> Iterator[str]:
-    calibration = found.calibration
-    yield '<h2 id="calibration">Calibration</h2>'
-    yield f"<p>{escape(calibration.statement())}</p>"
-    if calibration.evidence is None:
-        yield (
-            f"<p>Likelihood ratios are not stated: there are {len(calibration.matches)} scores of known matches, and "
-            "at least 10 that are above those of impostors are needed.</p>"
-        )
-        return
-    yield (
-        f"<p>Likelihood ratios are calibrated by logistic regression from {len(calibration.matches):,} scores of known "
-        f"matches (enrolled photographs with the fingerprint of the others) and {len(calibration.impostors):,} scores "
-        "of known impostors. They never exceed the value that the number of impostors supports.</p>"
-    )
-    yield f'<figure id="figure-tippett">{tippett_figure(calibration)}<figcaption>Tippett plot: fraction of known '
-    yield "matches and of known impostors with at least this log10 likelihood ratio.</figcaption></figure>"
-
-
-def _files(found: Identification, enrolled: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+def _files(calibration: CameraCalibration, enrolled: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """Yield the appendix: files of the reported cameras and of the calibration."""
     yield '<h2 id="files">Appendix: files</h2>'
     for camera, photographs in enrolled.items():
         yield from _file_table(f"Enrolled for {camera}", photographs)
-    given = found.calibration.photographs
+    given = calibration.photographs
     if given:
         yield from _file_table("Impostors of the calibration", given)
     else:
-        yield f"<p>Calibration: {escape(found.calibration.source)}; these files are not listed separately.</p>"
+        yield f"<p>Calibration: {escape(calibration.source)}; these files are not listed separately.</p>"
 
 
 def _file_table(title: str, photographs: list[dict[str, Any]]) -> Iterator[str]:
@@ -235,11 +443,14 @@ def _file_table(title: str, photographs: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(one: CameraMatch) -> list[str]:
-    ratio = "not stated"
-    if one.log10_likelihood_ratio is not None and one.interval is not None:
-        ends = f"[{one.interval[0]:.1f}, {one.interval[1]:.1f}]".replace("inf", "∞")
-        ratio = f"{one.log10_likelihood_ratio:.1f}<span class='interval'>{ends}</span>"
-    values = [f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"]
+    ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
+    values = [
+        f"{one.score:.4f}",
+        probability_text(one.log10_p_value),
+        f"{one.e_value:.2g}",
+        ratio,
+        f"{round(one.pce):,}",
+    ]
     return [escape(one.camera), *values, escape(one.orientation), str(one.n_photographs)]
 
 
@@ -294,11 +505,11 @@ class _Axes:
         return "".join(self.parts) + "</svg>"
 
 
-def score_figure(found: Identification) -> str:
-    """Return histograms of the scores of impostors and matches, with the best score and the threshold."""
-    impostors, matches = found.calibration.impostors, found.calibration.matches
-    best = found.candidates[0].score
-    shown = [*impostors, *matches, best, *([found.threshold] if math.isfinite(found.threshold) else [])]
+def score_figure(found: Identification, best: float | None) -> str:
+    """Return histograms of the scores of impostors and matches, with the threshold and a score."""
+    impostors, matches = found.calibration.null(found.condition).impostors, found.calibration.matches
+    lines = [one for one in (found.threshold, best) if one is not None and math.isfinite(one)]
+    shown = [*impostors, *matches, *lines]
     margin = 0.04 * (max(shown) - min(shown))
     edges = np.linspace(min(shown) - margin, max(shown) + margin, N_BINS + 1)
     shares = [np.histogram(one, edges)[0] / max(1, len(one)) for one in (impostors, matches)]
@@ -309,7 +520,8 @@ def score_figure(found: Identification) -> str:
         axes.steps(edges, shares[1], "blue", "6 3")
     if math.isfinite(found.threshold):
         axes.line([(found.threshold, 0), (found.threshold, top)], "grey", "2 4")
-    axes.line([(best, 0), (best, top)], "ink")
+    if best is not None:
+        axes.line([(best, 0), (best, top)], "ink")
     axes.text(WIDTH / 2 - 90, 16, f"impostors ({len(impostors):,})", "orange")
     axes.text(WIDTH / 2 + 90, 16, f"matches ({len(matches):,}), dashed", "blue")
     return axes.svg()
@@ -317,9 +529,10 @@ def score_figure(found: Identification) -> str:
 
 def tippett_figure(calibration: CameraCalibration) -> str:
     """Return the Tippett plot of the calibration's own scores: fraction of ratios at least as large."""
-    assert calibration.evidence is not None
-    ratios = [np.sort(calibration.evidence.ratio(one).log10) for one in (calibration.matches, calibration.impostors)]
-    low, high = (float(end) for end in (min(one[0] for one in ratios), max(one[-1] for one in ratios)))
+    assert calibration.ratios is not None
+    known = [list(map(calibration.ratios.ratio, one.tolist())) for one in (calibration.matches, calibration.impostors)]
+    ratios = [np.sort(np.array([one for one in part if one is not None])) for part in known]
+    low, high = calibration.ratios.bounds
     margin = 0.05 * (high - low)
     axes = _Axes(low - margin, high + margin, 1.05, "log10 likelihood ratio", "Tippett plot")
     for values, color, dashes in zip(ratios, ("blue", "orange"), ("6 3", "none"), strict=True):
@@ -329,6 +542,40 @@ def tippett_figure(calibration: CameraCalibration) -> str:
     axes.text(WIDTH / 2 - 90, 16, "matches, dashed", "blue")
     axes.text(WIDTH / 2 + 90, 16, "impostors", "orange")
     return axes.svg()
+
+
+def matrix_figure(results: Sequence[Identification], first: int = 1) -> str:
+    """Return a matrix of photographs by cameras, shaded by the p-values of the comparisons; rows count from first."""
+    cameras = [*dict.fromkeys(camera for found in results for camera in sorted(found.scores))]
+    labels = [f"{number}. {Path(found.photograph.path).name}" for number, found in enumerate(results, first)]
+    left, cell = 12 + 6.4 * max(map(len, labels)), max(14.0, min(36.0, 560 / len(cameras)))
+    top = 14 + 4.8 * max(map(len, cameras))
+    width, height = left + cell * len(cameras) + 4.8 * len(cameras[-1]) + 10, top + 18 * len(results) + 6
+    parts = [
+        f'<svg role="img" aria-label="scores of photographs with cameras" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" font-size="11">'
+    ]
+    for column, camera in enumerate(cameras):
+        x = left + cell * (column + 0.5)
+        parts.append(
+            f'<text fill="var(--ink)" transform="translate({x:.1f} {top - 6:.1f}) rotate(-45)">{escape(camera)}</text>'
+        )
+    for row, (label, found) in enumerate(zip(labels, results, strict=True)):
+        y, null = top + 18 * row, found.calibration.null(found.condition)
+        parts.append(
+            f'<text x="{left - 6:.1f}" y="{y + 13:.1f}" text-anchor="end" fill="var(--ink)">{escape(label)}</text>'
+        )
+        needed = math.log10(found.false_alarm / max(1, found.n_comparisons))
+        for column, camera in enumerate(cameras):
+            x, score = left + cell * column, found.scores.get(camera)
+            shade = 0.0 if score is None else min(1.0, null.log10_p_value(score) / needed)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell - 1:.1f}" height="17" fill="var(--blue)" '
+                f'fill-opacity="{shade:.3f}" stroke="var(--faint)"/>'
+            )
+            if score is not None and score >= found.threshold:
+                parts.append(f'<circle cx="{x + cell / 2 - 0.5:.1f}" cy="{y + 8.5:.1f}" r="3.5" fill="var(--page)"/>')
+    return "".join(parts) + "</svg>"
 
 
 def _at_least(values: Float64, left: float) -> Iterator[tuple[float, float]]:

@@ -1,7 +1,9 @@
-"""Commands of ``topsign cameras``: enroll, identify, calibrate, list, verify and remove."""
+"""Commands of ``topsign cameras``: from photographs to reports of their cameras."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shlex
 import sys
@@ -12,21 +14,41 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from .._files import write_file
 from .app import app, console, errors, exit_on_error, fail
-from .output import bar
+from .output import bar, plain_table
 
 cameras = typer.Typer(name="cameras", help="Identify the camera of a photograph by its sensor pattern noise.")
 app.add_typer(cameras)
 
 NO_MATCH = 3
-"""Exit code of ``identify`` if no camera matches."""
+"""Exit code of ``identify`` if no photograph matches a camera."""
+
+HTML, TABLES = (".html", ".json"), (".csv", ".json")
 
 Database = Annotated[
     Path, typer.Argument(metavar="DATABASE", help="Folder of the camera database.", show_default=False)
 ]
 Names = Annotated[bool, typer.Option("--names/--no-names", help="Store file names of photographs.")]
 Photographs = Annotated[
-    list[Path], typer.Argument(metavar="PHOTOGRAPHS", help="JPEG, PNG or TIFF files.", show_default=False)
+    list[Path],
+    typer.Argument(metavar="PHOTOGRAPHS", help="JPEG, PNG, TIFF, HEIC or DNG files, or folders.", show_default=False),
+]
+Candidates = Annotated[int, typer.Option("-k", help="Greatest number of cameras to show for each photograph.")]
+FalseAlarm = Annotated[
+    float, typer.Option(help="Probability that a photograph of none of the cameras matches one.", show_default=True)
+]
+Thumbnail = Annotated[bool, typer.Option("--thumbnail/--no-thumbnail", help="Show photographs in the report.")]
+Orientations = Annotated[
+    bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
+]
+Search = Annotated[
+    str,
+    typer.Option(
+        help="crop, scale, or crop,scale: compare photographs that match no camera at all shifts and scales, with "
+        "cameras that were enrolled with --fingerprints.",
+        show_default=False,
+    ),
 ]
 
 
@@ -36,7 +58,7 @@ def enroll(
     photographs: Photographs,
     camera: Annotated[str, typer.Option(help="Name of the camera, new or known.")],
     size: Annotated[int | None, typer.Option(help="Side of the crop, for a new database. (default: 1024)")] = None,
-    bits: Annotated[
+    n_bits: Annotated[
         int | None, typer.Option(help="Projections kept, for a new database. (default: one per 64 pixels)")
     ] = None,
     keep_outliers: Annotated[bool, typer.Option("--keep-outliers", help="Enroll outliers, too.")] = False,
@@ -48,6 +70,14 @@ def enroll(
     sums: Annotated[
         bool, typer.Option("--sums/--no-sums", help="Store the sums that further photographs are added to.")
     ] = True,
+    fingerprints: Annotated[
+        bool | None,
+        typer.Option(
+            "--fingerprints/--no-fingerprints",
+            help="Store the fingerprint of the whole frame, for identify --search. (default: as before, no at first)",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Estimate the fingerprint of a camera from its photographs, or add photographs to it.
 
@@ -60,17 +90,18 @@ def enroll(
     """
     package = _package()
     with exit_on_error(2):
-        opened = package.CameraDatabase(database, size=size, n_bits=bits)
+        opened = package.CameraDatabase(database, size=size, n_bits=n_bits)
     with exit_on_error(1), bar("photographs") as progress:
         done = package.enroll(
             opened,
             camera,
-            photographs,
+            package.photographs_in(photographs),
             keep_outliers=keep_outliers,
             keep_names=names,
             keep_hashes=hashes,
             keep_exif=exif,
             keep_sums=sums,
+            keep_fingerprints=fingerprints,
             progress=progress,
         )
     for note in done.notes:
@@ -83,48 +114,91 @@ def enroll(
 @cameras.command()
 def identify(
     database: Database,
-    photograph: Annotated[Path, typer.Argument(metavar="PHOTOGRAPH", help="A JPEG, PNG or TIFF file.")],
-    k: Annotated[int, typer.Option("-k", help="Greatest number of cameras to show.")] = 5,
-    false_alarm: Annotated[
-        float, typer.Option(help="Probability that a photograph of none of the cameras matches one.")
-    ] = 1e-6,
-    report: Annotated[Path | None, typer.Option(help="Write a report to this .html or .json file.")] = None,
-    show_thumbnail: Annotated[
-        bool, typer.Option("--thumbnail/--no-thumbnail", help="Show the photograph in the report.")
-    ] = True,
-    orientations: Annotated[
-        bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
-    ] = True,
+    photographs: Photographs,
+    k: Candidates = 5,
+    false_alarm: FalseAlarm = 1e-6,
+    search: Search = "",
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report of the only photograph to this .html or .json file.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write one row per photograph to this .csv or .json file.")
+    ] = None,
+    matrix: Annotated[
+        Path | None, typer.Option(help="Draw the scores of all photographs with all cameras to this .svg file.")
+    ] = None,
+    show_thumbnail: Thumbnail = True,
+    orientations: Orientations = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare a photograph with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
+    """Compare photographs with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
 
-    The exit code is 3 if no camera matches at the false-alarm rate over the whole database. Run topsign cameras
-    calibrate first: an uncalibrated database gives no p-values.
+    The exit code is 3 if no camera matches at the false-alarm rate over the whole database, and 1 if a photograph
+    cannot be judged. Run topsign cameras calibrate first: an uncalibrated database gives no p-values.
 
     [bold]Examples[/]
 
     topsign cameras identify sensors.topsign evidence/IMG_0042.jpg --report IMG_0042.html
+
+    topsign cameras identify sensors.topsign evidence -o evidence.csv --matrix evidence.svg
     """
     package, opened = _opened(database)
-    if report is not None and report.suffix.lower() not in (".html", ".json"):
-        raise fail(f"--report must end in .html or .json, got {report}", code=2)
-    if report is not None and not report.parent.is_dir():
-        raise fail(f"--report {report} cannot be written, because {report.parent} is not a folder", code=2)
-    if not 0 < false_alarm < 1:
-        raise fail(f"--false-alarm must lie in (0, 1), got {false_alarm}", code=2)
-    tried = tuple(package.ORIENTATIONS) if orientations else ("as stored",)
+    for name, path, kinds in (("report", report, HTML), ("output", output, TABLES), ("matrix", matrix, (".svg",))):
+        _check_output(name, path, kinds)
+    files, options = _settings(package, photographs, k, false_alarm, search, orientations)
+    if report is not None and len(files) > 1:
+        raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
+    results = _identified(package, opened, files, options)
     with exit_on_error(1):
-        found = package.identify(opened, photograph, k=k, false_alarm=false_alarm, orientations=tried)
         command = shlex.join(["topsign", *sys.argv[1:]])
         if report is not None:
-            package.write_report(report, opened, found, command=command, with_thumbnail=show_thumbnail)
+            package.write_report(report, opened, results[0], command=command, with_thumbnail=show_thumbnail)
+        if output is not None:
+            _write_rows(output, [package.result_row(one) for one in results], package.COLUMNS)
+        if matrix is not None:
+            package.write_matrix(matrix, results)
+    judged = [one for one in results if isinstance(one, package.Identification)]
     if as_json:
-        print(json.dumps(package.report_record(opened, found, command=command), indent=1))
+        records = [package.report_record(opened, one, command=command) for one in judged]
+        print(json.dumps(records[0] if len(files) == 1 else records, indent=1, allow_nan=False))
+    elif len(files) == 1:
+        _show(judged[0])
     else:
-        _show(found)
-    if not found.is_match:
+        _show_rows([package.result_row(one) for one in judged])
+    _name_refused([one for one in results if isinstance(one, package.PhotographError)])
+    if not any(one.is_match for one in judged):
         raise typer.Exit(NO_MATCH)
+
+
+@cameras.command()
+def report(
+    database: Database,
+    photographs: Photographs,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .html or .json file to write.")],
+    case_number: Annotated[str, typer.Option(help="Number of the case; blank by default.", show_default=False)] = "",
+    examiner: Annotated[str, typer.Option(help="Name of the examiner; blank by default.", show_default=False)] = "",
+    k: Candidates = 3,
+    false_alarm: FalseAlarm = 1e-6,
+    search: Search = "",
+    show_thumbnail: Thumbnail = True,
+    orientations: Orientations = True,
+) -> None:
+    """Write the report of a case of many photographs, with a summary, a matrix of scores and fields for signatures.
+
+    [bold]Examples[/]
+
+    topsign cameras report sensors.topsign evidence -o case.html --case-number 2026-117 --examiner "A. Reyes"
+    """
+    package, opened = _opened(database)
+    _check_output("output", output, HTML)
+    files, options = _settings(package, photographs, k, false_alarm, search, orientations)
+    results = _identified(package, opened, files, options)
+    with exit_on_error(1):
+        command = shlex.join(["topsign", *sys.argv[1:]])
+        texts = {"case_number": case_number, "examiner": examiner}
+        package.write_case(output, opened, results, command=command, with_thumbnail=show_thumbnail, **texts)
+    _print(f"{output}: {len(results):,} photographs")
+    _name_refused([one for one in results if isinstance(one, package.PhotographError)])
 
 
 @cameras.command()
@@ -132,13 +206,14 @@ def calibrate(
     database: Database,
     impostors: Annotated[
         list[Path] | None,
-        typer.Option("--impostors", help="Photographs that none of the cameras took; more may follow."),
+        typer.Option("--impostors", help="Photographs or folders that none of the cameras took; more may follow."),
     ] = None,
     more: Annotated[
         list[Path] | None, typer.Argument(metavar="[PHOTOGRAPHS]", help="Further impostors.", show_default=False)
     ] = None,
     names: Names = True,
     hashes: Annotated[bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 of photographs.")] = True,
+    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True,
 ) -> None:
     """Estimate the null distribution of scores and the likelihood ratios, and store them in the database.
 
@@ -151,10 +226,11 @@ def calibrate(
     """
     package, opened = _opened(database)
     with exit_on_error(1), bar("impostors") as progress:
-        files = [*(impostors or []), *(more or [])]
-        learned, refused = package.calibrate(opened, files, keep_names=names, keep_hashes=hashes, progress=progress)
+        files = package.photographs_in([*(impostors or []), *(more or [])])
+        kept = {"keep_names": names, "keep_hashes": hashes, "keep_exif": exif}
+        learned, refused = package.calibrate(opened, files, **kept, progress=progress)
     _print(f"{database}: calibrated. {learned.statement()}")
-    if learned.evidence is None:
+    if learned.ratios is None:
         _print(f"likelihood ratios are not available: there are {len(learned.matches)} usable scores of known matches")
     _name_refused(refused)
 
@@ -246,17 +322,77 @@ def _print(text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
 
 
+def _check_output(name: str, path: Path | None, kinds: tuple[str, ...]) -> None:
+    """Exit unless a file of one of these kinds can be written."""
+    if path is not None and path.suffix.lower() not in kinds:
+        raise fail(f"--{name} must end in {' or '.join(kinds)}, got {path}", code=2)
+    if path is not None and not path.parent.is_dir():
+        raise fail(f"--{name} {path} cannot be written, because {path.parent} is not a folder", code=2)
+
+
+def _settings(
+    package: Any, photographs: list[Path], k: int, false_alarm: float, search: str, orientations: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the files to identify, and the options of the comparison."""
+    if not 0 < false_alarm < 1:
+        raise fail(f"--false-alarm must lie in (0, 1), got {false_alarm}", code=2)
+    searched = [one.strip() for one in search.split(",") if one.strip()]
+    if not set(searched) <= set(package.SEARCHES):
+        raise fail(f"--search must be crop, scale or crop,scale, got {search}", code=2)
+    with exit_on_error(1):
+        files = package.photographs_in(photographs)
+    tried = tuple(package.ORIENTATIONS) if orientations else ("as stored",)
+    return files, {"k": k, "false_alarm": false_alarm, "orientations": tried, "search": searched}
+
+
+def _identified(package: Any, opened: Any, files: list[str], options: dict[str, Any]) -> list[Any]:
+    """Return the identification of each file, or its error; the error of a single file ends the command."""
+    with exit_on_error(1), bar("cameras" if len(files) == 1 else "photographs") as progress:
+        if len(files) == 1:
+            return [package.identify(opened, files[0], progress=progress, **options)]
+        return [*package.identify_all(opened, files, progress=progress, **options)]
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    if path.suffix.lower() == ".json":
+        content = json.dumps(rows, indent=1, allow_nan=False) + "\n"
+    else:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        content = text.getvalue()
+    write_file(path, lambda file: file.write(content.encode()))
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    names = {"photograph": "", "result": "", "camera": "", "score": ".4f", "e_value": ".2g", "pce": ",.0f"}
+    table = plain_table(names, left=("photograph", "result", "camera"))
+    for row in rows:
+        cells = ("" if row[name] is None else format(row[name], form) for name, form in names.items())
+        table.add_row(*map(console.shown, cells))
+    console.print(table, highlight=False)
+
+
 def _show(found: Any) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation"):
-        is_text = name in ("camera", "orientation")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
+    table = plain_table(
+        ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation"), left=("camera", "orientation")
+    )
     for one in found.candidates:
-        ratio = "not stated"
-        if one.log10_likelihood_ratio is not None:
-            ratio = f"{one.log10_likelihood_ratio:.1f} [{one.interval[0]:.1f}, {one.interval[1]:.1f}]"
+        ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
         numbers = f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"
         table.add_row(console.shown(one.camera), *numbers, one.orientation)
-    console.print(table, highlight=False)
+    if found.candidates:
+        console.print(table, highlight=False)
+    if found.aligned:
+        table = plain_table(
+            ("camera", "PCE", "E-value", "region", "orientation"), left=("camera", "region", "orientation")
+        )
+        for one in found.aligned:
+            place = one.alignment.words(one.frame)
+            table.add_row(
+                console.shown(one.camera), f"{round(one.alignment.pce):,}", f"{one.e_value:.2g}", place, one.orientation
+            )
+        console.print(table, highlight=False)
     _print(f"\n{found.conclusion()}")
-    _print(f"\n{found.calibration.statement()}")
+    _print(f"\n{found.calibration.statement(found.condition)}")

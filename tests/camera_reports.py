@@ -1,0 +1,118 @@
+"""Simulate identifications and look for reports whose words contradict their conclusion.
+
+    python tests/camera_reports.py [--identifications 10000] [--databases 10]
+
+Every database has six simulated cameras and a calibration of its own. Half of the photographs are of these cameras,
+half of unknown ones; they are compressed with JPEG qualities from 95 to 10, and some are dark or overexposed.
+"""
+
+import argparse
+import io
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from topsign import cameras
+
+SIZE, WIDTH, HEIGHT = 128, 150, 141
+QUALITIES, EXPOSURES = (95, 75, 50, 30, 10), (1.0, 1.0, 1.0, 0.2, 2.0)
+AGAINST = {
+    "match": ("No match", "Inconclusive", "different sources", "not significant", "does not reach"),
+    "no match": ("matches", "Inconclusive", "same source", "confirms", "reaches its"),
+    "inconclusive": ("The photograph matches", "No match", "confirms"),
+}
+"""Phrases that contradict a result."""
+
+
+def contradictions(found):
+    """Return the phrases and numbers of a report that contradict its result."""
+    conclusion, wrong = found.conclusion(), []
+    wrong += [phrase for phrase in AGAINST[found.result] if phrase in conclusion]
+    for one in found.candidates[:1] if found.result == "match" else found.candidates:
+        supports = [one.pce >= 60, one.words is not None and "same source" in one.words]
+        opposes = [one.pce < 60, one.words is not None and "different sources" in one.words]
+        if found.result == "match" and not found.aligned_matches:
+            wrong += [f"{one.camera} is opposed"] * any(opposes)
+        if found.result == "no match":
+            wrong += [f"{one.camera} is supported"] * any(supports)
+    named = [one.camera for one in found.candidates if one.score >= found.threshold]
+    wrong += [f"{name} is significant and not named" for name in named if repr(name) not in conclusion]
+    return wrong
+
+
+def scene(rng):
+    """A grey image with the spectrum of natural ones."""
+    spectrum = np.fft.rfft2(rng.standard_normal((HEIGHT, WIDTH)))
+    frequencies = np.hypot(np.fft.fftfreq(HEIGHT)[:, np.newaxis], np.fft.rfftfreq(WIDTH))
+    image = np.fft.irfft2(spectrum / np.maximum(frequencies, 1 / HEIGHT) ** 1.2, (HEIGHT, WIDTH))
+    return 40 + 160 * (image - image.min()) / np.ptp(image)
+
+
+def photograph(path, rng, pattern, *, quality=92, exposure=1.0):
+    """Write a photograph of a sensor as grey JPEG."""
+    seen = exposure * scene(rng) * (1 + pattern)
+    pixels = np.clip(seen + rng.standard_normal(seen.shape), 0, 255).astype(np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "JPEG", quality=quality)
+    Path(path).write_bytes(content.getvalue())
+    return path
+
+
+def simulate(seed, n_identifications, folder):
+    """Yield the quality, whether the camera is in the database, and the identification of each photograph."""
+    rng = np.random.default_rng(seed)
+    strength, n_impostors = rng.uniform(0.01, 0.05), int(rng.choice([8, 15, 40]))
+    own = strength * rng.standard_normal((6, HEIGHT, WIDTH))
+    database = cameras.CameraDatabase(folder / "s.topsign", size=SIZE, n_bits=1024)
+    for number, pattern in enumerate(own):
+        files = [photograph(folder / f"{number}-{i}.jpg", rng, pattern, quality=90) for i in range(5)]
+        cameras.enroll(database, f"camera {number}", files, keep_outliers=True)
+    impostors = []
+    for number in range(n_impostors):
+        pattern, options = strength * rng.standard_normal((HEIGHT, WIDTH)), {"quality": int(rng.choice(QUALITIES))}
+        impostors.append(photograph(folder / f"impostor-{number}.jpg", rng, pattern, **options))
+    cameras.calibrate(database, impostors)
+    orientations = [*cameras.ORIENTATIONS][:3:2]  # not turned, and turned by 180 degrees
+    for number in range(n_identifications):
+        is_own, quality = number % 2 == 0, int(rng.choice(QUALITIES))
+        pattern = own[rng.integers(6)] if is_own else strength * rng.standard_normal((HEIGHT, WIDTH))
+        path = photograph(
+            folder / "questioned.jpg", rng, pattern, quality=quality, exposure=float(rng.choice(EXPOSURES))
+        )
+        try:
+            found = cameras.identify(database, path, orientations=orientations)
+        except cameras.PhotographError:  # too few usable pixels
+            found = None
+        yield quality, is_own, found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--identifications", type=int, default=10_000)
+    parser.add_argument("--databases", type=int, default=10)
+    options = parser.parse_args()
+    counts, wrong = Counter(), []
+    for seed in range(options.databases):
+        with tempfile.TemporaryDirectory() as folder:
+            each = options.identifications // options.databases
+            for quality, is_own, found in simulate(seed, each, Path(folder)):
+                result = "refused" if found is None else found.result
+                counts["enrolled" if is_own else "unknown", quality, result] += 1
+                wrong += [] if found is None else [(seed, one, found.conclusion()) for one in contradictions(found)]
+        print(f"{seed + 1} of {options.databases} databases, {len(wrong)} contradictions", flush=True)
+    results = ("match", "inconclusive", "no match", "refused")
+    print(f"{'camera':10}{'quality':>9}" + "".join(f"{one:>14}" for one in results))
+    for camera in ("enrolled", "unknown"):
+        for quality in QUALITIES:
+            print(f"{camera:10}{quality:>9}" + "".join(f"{counts[camera, quality, one]:>14,}" for one in results))
+    print(f"{sum(counts.values()):,} identifications, {len(wrong)} contradictions")
+    for one in wrong[:10]:
+        print(*one)
+    raise SystemExit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
