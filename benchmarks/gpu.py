@@ -42,7 +42,7 @@ def encoding(options):
     for family, n_features, n_bytes in (("grouped", 8192, 512), ("adaptive", 8192, 448), ("trellis", 384, 24)):
         recipe = untrained(family, n_features, n_bytes)
         signals = rng.standard_normal((options.signals, n_features), dtype=np.float32)
-        encoder = ts.gpu.SignalEncoder(recipe, device="cuda")
+        encoder = ts.gpu.DeviceEncoder(recipe, device="cuda")
         same = np.array_equal(encoder.encode(signals[:512]).data, encode(recipe, signals[:512]))
         times = (
             1e6

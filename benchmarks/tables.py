@@ -184,7 +184,7 @@ def logits(options):
     heads = {
         "grouped, 64 bytes": ts.Head.from_weights(weights, family="grouped", n_bytes=64, random_state=7),
         "sign, 128 bytes": ts.Head.from_weights(weights, family="sign", n_bytes=128, random_state=7),
-        "adaptive, 128 of 1,024": ts.Head.from_weights(weights, n_bits=128, random_state=7),
+        "adaptive, 128 of 1,024": ts.Head.from_weights(weights, family="adaptive", n_bits=128, random_state=7),
         "trellis, 64 bytes": ts.Head.from_weights(weights, family="trellis", n_bytes=64, random_state=7),
     }
     calls = [lambda: inputs @ weights.T, *(partial(head.logits, inputs) for head in heads.values())]

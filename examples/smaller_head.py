@@ -13,11 +13,11 @@ def main():
     head = load_cifar10_head()
     exact = (head.features @ head.weights.T).argmax(axis=1)
     print(f"uncompressed: {(exact == head.labels).mean():.2%} right")
-    for n_bits in (16, 32, 64, 128):
-        small = ts.CompressedLinearClassifier.from_weights(head.weights, n_bits=n_bits, random_state=7)
+    for n_bytes in (8, 16, 32, 64):
+        small = ts.CompressedLinearClassifier.from_weights(head.weights, n_bytes=n_bytes, random_state=7)
         report = small.report(head.features, head.labels, against=exact)
         right = (small.predict(head.features) == head.labels).mean()
-        print(f"{n_bits:4} bits: {report.compression_ratio:4.0f} times smaller, {right:.2%} right, ", end="")
+        print(f"{n_bytes:3} bytes: {report.compression_ratio:4.0f} times smaller, {right:.2%} right, ", end="")
         print(f"{report.agreement:.2%} unchanged")
 
     try:
@@ -27,9 +27,9 @@ def main():
         return
     linear = torch.nn.Linear(1024, 10, bias=False)
     linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
-    layer = ts.nn.compress(linear, n_bits=64, random_state=7)
+    layer = ts.nn.compress(linear, n_bytes=32, random_state=7)
     best = layer.topk(torch.from_numpy(np.array(head.features, np.float32)), k=1).indices[:, 0].numpy()
-    print(f"as a PyTorch layer, 64 bits: {(best == head.labels).mean():.2%} right")
+    print(f"as a PyTorch layer, 32 bytes: {(best == head.labels).mean():.2%} right")
 
 
 if __name__ == "__main__":

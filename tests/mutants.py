@@ -81,7 +81,7 @@ TESTS = {
     ],
     "families/trellis": ["test_boundaries", "test_trellis", "test_trellis_index", "test_rates"],
     "families/trellis_pairs": ["test_trellis_pairs"],
-    "families/weight_coding": ["test_head", "test_heads", "test_trellis_heads"],
+    "families/weight_coding": ["test_heads"],
     "index/filters": ["test_filters"],
     "index/significance": ["test_boundaries", "test_calibration", "test_index"],
     "significance/calibration": ["test_nulls", "test_calibration"],

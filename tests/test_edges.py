@@ -58,7 +58,7 @@ def test_a_slice_of_an_index_is_refused(signals, tmp_path):
 
 def test_a_file_that_is_no_head_is_named(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
-    with pytest.raises(ts.StorageError, match=r"a\.npy.*not a head.*an \.npy array") as caught:
+    with pytest.raises(ts.StorageError, match=r"a\.npy.*not a head.*Head\.save writes heads") as caught:
         Head.load(tmp_path / "a.npy")
     assert "AttributeError" not in str(caught.value)
 

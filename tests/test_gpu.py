@@ -14,11 +14,20 @@ import topsign as ts
 from topsign import gpu, kernels
 from topsign.families import TrellisRecipe
 from topsign.gpu import engine
-from topsign.gpu.codes import CodeFormat, DeviceQueries, Part, put_rows
 from topsign.gpu.device import device_number, multiply_tile, on_host, source
-from topsign.gpu.encoding import RingEncoder
-from topsign.gpu.heads import InputRounder
-from topsign.gpu.scan import BestSearch, ProductScanner, TableScanner, Tuning, WithinSearch, make_scanner
+from topsign.gpu.encoding import InputRounder, RingEncoder
+from topsign.gpu.scan import (
+    BestSearch,
+    CodeFormat,
+    DeviceQueries,
+    Part,
+    ProductScanner,
+    TableScanner,
+    Tuning,
+    WithinSearch,
+    make_scanner,
+    put_rows,
+)
 from topsign.kernels import CodeBlocks, CodeRange
 
 SMALL = Tuning(few=3, first=128, growth=2, largest=256, threads=64)
@@ -283,7 +292,7 @@ def test_kernels_compile_for_real_devices(rng, tmp_path, architecture, has_wgmma
         BestSearch(form, 2, 5, 100)
         BestSearch(form, 100, 5, 100)
     for family in ("adaptive", "grouped", "sign"):
-        gpu.GpuEncoder(INDEXES[family]().recipe, device=device)
+        gpu.SignsEncoder(INDEXES[family]().recipe, device=device)
     InputRounder(INDEXES["trellis"]().recipe, device=device)
     RingEncoder(device, INDEXES["trellis"]().recipe.ring)
     for text, constants in set(device.sources):

@@ -8,9 +8,17 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import gpu, kernels
 from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe
-from topsign.gpu.codes import CodeFormat, DeviceQueries, Part, put_rows
 from topsign.gpu.encoding import RingEncoder
-from topsign.gpu.scan import BestSearch, Tuning, WithinSearch, make_scanner
+from topsign.gpu.scan import (
+    BestSearch,
+    CodeFormat,
+    DeviceQueries,
+    Part,
+    Tuning,
+    WithinSearch,
+    make_scanner,
+    put_rows,
+)
 from topsign.kernels import CodeBlocks, CodeRange
 
 pytestmark = pytest.mark.gpu
@@ -123,8 +131,8 @@ def test_encoding(device, family, n_features, n_pool):
     signals[1] = np.round(signals[1]) + 1
     recipe = RECIPES[family](n_pool, n_features=n_features, metric="inner_product", random_state=3)
     codes = ts.encoding.encode(recipe, signals)
-    assert_array_equal(device.get(gpu.GpuEncoder(recipe, device=device).encode_resident(device.put(signals))), codes)
-    assert_array_equal(gpu.SignalEncoder(recipe).encode(signals).data, codes)
+    assert_array_equal(device.get(gpu.SignsEncoder(recipe, device=device).encode_resident(device.put(signals))), codes)
+    assert_array_equal(gpu.DeviceEncoder(recipe).encode(signals).data, codes)
 
 
 @pytest.mark.parametrize("dims", [(1, 0), (8,) * 48, (2, 2, 3, 1) * 10, (0, 0, 0, 1, 30, 2)], ids=str)

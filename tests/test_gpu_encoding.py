@@ -115,8 +115,8 @@ def test_codes_of_projections_are_made_on_the_device(device, family, metric, n_f
     expected = ts.Index.from_recipe(recipe)
     expected.add(signals)
     codes = expected.get(expected.ids).codes
-    assert_array_equal(gpu.GpuEncoder(recipe, device=device).encode_resident(signals), codes.data)
-    assert gpu.SignalEncoder(recipe, device=device).encode(signals) == codes
+    assert_array_equal(gpu.SignsEncoder(recipe, device=device).encode_resident(signals), codes.data)
+    assert gpu.DeviceEncoder(recipe, device=device).encode(signals) == codes
 
 
 @emulated
@@ -167,7 +167,7 @@ class WithoutKernels(EmulatedDevice):
 def test_other_projections_are_refused():
     recipe = GroupedRecipe.make(n_features=8, n_bytes=1, basis="gaussian", random_state=1)
     with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
-        gpu.GpuEncoder(recipe, device=WithoutKernels())
+        gpu.SignsEncoder(recipe, device=WithoutKernels())
 
 
 def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_path):

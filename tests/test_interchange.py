@@ -84,7 +84,7 @@ def test_classifiers_take_every_form(signals, form):
     signals = signals.astype(np.float64)  # dtype to which scikit-learn converts lists
     labels = np.arange(20) % 3
     given = FORMS[form](signals)
-    make = {"n_bits": 16, "n_pool": 256, "random_state": 7}
+    make = {"n_bytes": 16, "random_state": 7}
     plain = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(signals, labels)
     other = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(given, torch.from_numpy(labels))
     assert_array_equal(other.decision_function(given), plain.decision_function(signals))

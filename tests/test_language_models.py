@@ -42,7 +42,7 @@ def model():
 
 @pytest.fixture
 def compressed(model):
-    return nn.compress_module(copy.deepcopy(model), "lm_head", n_bits=32, n_pool=256, shortlist=40, random_state=7)
+    return nn.compress_module(copy.deepcopy(model), "lm_head", n_bytes=22, shortlist=40, random_state=7)
 
 
 def test_the_input_embedding_stays(model, compressed):
@@ -103,7 +103,7 @@ def test_states_of_a_model_round_trip(model, compressed, tmp_path):
     """No code is unpickled; the model is rebuilt, and its head is replaced by an empty layer of the same shape."""
     torch.save(compressed.state_dict(), tmp_path / "model.pt")
     fresh = transformers.LlamaForCausalLM(compressed.config)
-    fresh.lm_head = nn.CompressedLinear(64, VOCABULARY, n_bits=32, n_pool=256, bias=False, shortlist=40)
+    fresh.lm_head = nn.CompressedLinear(64, VOCABULARY, n_bytes=22, bias=False, shortlist=40)
     fresh.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     ids = torch.arange(6)[None] + 20
     assert torch.equal(fresh.eval()(input_ids=ids).logits, compressed(input_ids=ids).logits)

@@ -53,7 +53,7 @@ def use(rows, labels):
     index.add(rows)
     assert (index.search(rows[:50], 1).ids[:, 0] == np.arange(50)).all()
     exact = SGDClassifier(random_state=0)
-    small = ts.CompressedLinearClassifier(exact, n_bits=rows.shape[1] // 8, random_state=7).fit(rows, labels)
+    small = ts.CompressedLinearClassifier(exact, n_bytes=rows.shape[1] // 16, random_state=7).fit(rows, labels)
     assert small.report(rows, labels).agreement > 0.9
 
 def make(n_rows, n_features):

@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import nn
 from topsign.families import Recipe
-from topsign.nn import compression, layer, operators
-from topsign.nn.decoded import DecodedHead
+from topsign.nn import layer, operators
+from topsign.nn.operators import DecodedHead
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -32,9 +32,9 @@ def make_linear(in_features=48, out_features=30, *, bias=True, dtype=torch.float
 
 FAMILIES = [
     {"family": "adaptive", "n_bits": 12},
-    {"family": "adaptive", "n_bits": 12, "n_pool": 100, "projection": "gaussian"},
+    {"family": "adaptive", "n_bits": 12, "n_pool": 100, "basis": "gaussian"},
     {"family": "grouped", "n_bytes": 6},
-    {"family": "grouped", "n_bytes": 4, "projection": "circulant"},
+    {"family": "grouped", "n_bytes": 4, "basis": "circulant"},
     {"family": "sign", "n_bytes": 9},
     {"family": "trellis", "n_bytes": 8},
 ]
@@ -68,7 +68,7 @@ def test_layers_estimate_what_heads_and_classifiers_do(bias, parameters):
 def test_decoded_weights_give_the_logits_within_rounding(monkeypatch, parameters):
     """Other devices multiply with weights rounded to 8 bits, half a step of the row each; inputs have 16 bits."""
     layer, x = nn.compress(make_linear(), random_state=7, **parameters), torch.randn(6, 48)
-    monkeypatch.setattr("topsign.nn.decoded.BLOCK_VALUES", 7 * 48)
+    monkeypatch.setattr("topsign.nn.operators.BLOCK_VALUES", 7 * 48)
     head = DecodedHead(layer.recipe, layer.codes, layer.bias)
     assert head.weights.dtype == torch.int8
     decoded = torch.from_numpy(layer.recipe.weight_coding().decode(layer.codes.numpy()))
@@ -87,7 +87,7 @@ def test_decoded_weights_give_the_logits_within_rounding(monkeypatch, parameters
 
 def test_other_devices_use_decoded_weights(monkeypatch):
     """A layer whose device has no kernels is searched by its decoded weights, which are made once."""
-    layer, x = nn.compress(make_linear(), n_bits=12, random_state=7), torch.randn(6, 48)
+    layer, x = nn.compress(make_linear(), n_bytes=6, random_state=7), torch.randn(6, 48)
     exact, made = layer(x), []
 
     class Counted(DecodedHead):
@@ -105,7 +105,7 @@ def test_other_devices_use_decoded_weights(monkeypatch):
 
 def test_layers_notice_that_their_tensors_changed():
     """Codes are searched in another form, which is made again after a change and forgotten with the layer."""
-    layer, x = nn.compress(make_linear(), n_bits=12, random_state=7), torch.randn(6, 48)
+    layer, x = nn.compress(make_linear(), n_bytes=6, random_state=7), torch.randn(6, 48)
     operators._heads.clear()
     before = layer(x)
     assert len(operators._heads) == 1
@@ -114,13 +114,13 @@ def test_layers_notice_that_their_tensors_changed():
     layer.bias += 1
     assert_close(layer(x)[:, 2:], before[:, 2:] + 1, 4)
     with torch.inference_mode():
-        fresh = nn.compress(make_linear(), n_bits=12, random_state=8)
+        fresh = nn.compress(make_linear(), n_bytes=6, random_state=8)
         fresh(x)
         fresh.codes.copy_(layer.codes)  # tensors of inference mode count no versions
         fresh.load_state_dict(layer.state_dict())
         assert torch.equal(fresh(x), layer(x))
     del layer, fresh
-    other = nn.compress(make_linear(), n_bits=12, random_state=7)
+    other = nn.compress(make_linear(), n_bytes=6, random_state=7)
     other(x)
     assert len(operators._heads) == 1
     for _ in range(operators.LAYERS + 1):
@@ -132,8 +132,8 @@ def test_layers_notice_that_their_tensors_changed():
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"n_bits": 64},
-        {"n_bits": 64, "projection": "gaussian"},
+        {"family": "adaptive", "n_bits": 64},
+        {"family": "adaptive", "n_bits": 64, "basis": "gaussian"},
         {"family": "grouped", "n_bytes": 30},
         {"family": "trellis", "n_bytes": 30},
     ],
@@ -160,7 +160,7 @@ def test_the_top_classes_are_those_of_the_logits(bias):
     linear.weight[7], linear.weight[20] = linear.weight[3], linear.weight[3]
     if bias:
         linear.bias[[7, 20]] = linear.bias[3].clone()
-    layer = nn.compress(linear, n_bits=12, random_state=7)
+    layer = nn.compress(linear, n_bytes=6, random_state=7)
     for k in (1, 5, 30):
         order = layer(x).argsort(dim=-1, descending=True, stable=True)[..., :k]
         assert torch.equal(layer.topk(x, k).indices, order)
@@ -170,7 +170,7 @@ def test_the_top_classes_are_those_of_the_logits(bias):
 @pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8"])
 def test_shortlists_are_multiplied_block_by_block(monkeypatch, storage):
     linear, x = make_linear(), torch.randn(2, 9, 48)
-    small = nn.compress(linear, n_bits=12, shortlist=5, shortlist_storage=storage, random_state=7)
+    small = nn.compress(linear, n_bytes=6, shortlist=5, shortlist_storage=storage, random_state=7)
     whole, best = small(x), small.topk(x, 3)
     monkeypatch.setattr(layer, "BLOCK_VALUES", 4 * 5 * 48)
     assert_close(small(x)[whole.isfinite()], whole[whole.isfinite()], 48)
@@ -183,19 +183,19 @@ def test_shortlists_are_multiplied_block_by_block(monkeypatch, storage):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_types_of_inputs_and_weights(dtype):
     linear, x = make_linear(dtype=dtype), torch.randn(6, 48, dtype=dtype)
-    layer = nn.compress(linear, n_bits=12, random_state=7)
+    layer = nn.compress(linear, n_bytes=6, random_state=7)
     logits = layer(x)
     assert logits.dtype == dtype
     assert torch.equal(logits, layer(x.float()).to(dtype))  # computed in float32 for every type
     best = layer.topk(x, k=4)
     assert best.values.dtype == dtype
     assert torch.equal(best.indices, layer.topk(x.float(), k=4).indices)
-    wide = nn.compress(make_linear().to(dtype), n_bits=12, random_state=7)
+    wide = nn.compress(make_linear().to(dtype), n_bytes=6, random_state=7)
     assert wide.bias.dtype == torch.float32
 
 
 def test_casting_a_model_leaves_codes_and_biases_alone():
-    layer, x = nn.compress(make_linear(), n_bits=12, random_state=7), torch.randn(6, 48)
+    layer, x = nn.compress(make_linear(), n_bytes=6, random_state=7), torch.randn(6, 48)
     before, state = layer(x), {name: buffer.clone() for name, buffer in layer.named_buffers()}
     for cast in (layer.half, layer.bfloat16, layer.double, layer.float):
         cast()
@@ -204,7 +204,7 @@ def test_casting_a_model_leaves_codes_and_biases_alone():
 
 
 def test_shapes_follow_the_input():
-    layer = nn.compress(make_linear(), n_bits=12, random_state=7)
+    layer = nn.compress(make_linear(), n_bytes=6, random_state=7)
     x = torch.randn(2, 3, 48)
     flat = layer(x.view(6, 48))
     assert torch.equal(layer(x), flat.view(2, 3, 30))
@@ -216,7 +216,7 @@ def test_shapes_follow_the_input():
 
 
 def test_layers_stay_in_eval_mode_and_out_of_graphs():
-    model = torch.nn.Sequential(torch.nn.Linear(20, 48), nn.compress(make_linear(), n_bits=12, random_state=7))
+    model = torch.nn.Sequential(torch.nn.Linear(20, 48), nn.compress(make_linear(), n_bytes=6, random_state=7))
     model.train()
     assert model.training
     assert not model[1].training
@@ -242,14 +242,14 @@ def test_a_new_family_is_a_layer(half_family, tmp_path):
     assert "family='half'" in repr(layer)
     with pytest.raises(ValueError, match="family='half' with these options learns from weights"):
         nn.CompressedLinear(48, 30, family="half")
-    with pytest.raises(ValueError, match=r"no further options, got in_features=47 and \{'n_bits': 3\}"):
-        nn.CompressedLinear(47, 30, family=layer.recipe, n_bits=3)
+    with pytest.raises(ValueError, match=r"no further options, got in_features=47 and \{'n_bytes': 3\}"):
+        nn.CompressedLinear(47, 30, family=layer.recipe, n_bytes=3)
 
 
 def test_states_of_another_family_are_refused(half_family):
-    state = nn.compress(make_linear(), n_bits=12, random_state=7).state_dict()
+    state = nn.compress(make_linear(), n_bytes=6, random_state=7).state_dict()
     other = nn.compress(make_linear(), family="half")
-    with pytest.raises(RuntimeError, match=r"'family': 'adaptive'.*this layer has \{'family': 'half'"):
+    with pytest.raises(RuntimeError, match=r"'family': 'grouped'.*this layer has \{'family': 'half'"):
         other.load_state_dict(state)
 
 
@@ -294,10 +294,10 @@ def half_family():
 # State
 
 
-@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
-def test_states_round_trip(projection):
+@pytest.mark.parametrize("basis", ["hadamard", "gaussian"])
+def test_states_round_trip(basis):
     """States also round-trip through a file that is read without unpickling code, and they include the seed."""
-    shape = {"n_bits": 12, "n_pool": 60, "projection": projection}
+    shape = {"family": "adaptive", "n_bits": 12, "n_pool": 60, "basis": basis}
     layer, x = nn.compress(make_linear(), random_state=7, **shape), torch.randn(6, 48)
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
@@ -313,22 +313,23 @@ def test_states_round_trip(projection):
 
 
 def test_states_of_other_layers_are_refused(monkeypatch):
-    layer = nn.compress(make_linear(), n_bits=12, random_state=7)
+    shape = {"family": "adaptive", "n_bits": 12}
+    layer = nn.compress(make_linear(), **shape, random_state=7)
     state = layer.state_dict()
     with pytest.raises(RuntimeError, match="size mismatch for codes"):
-        nn.CompressedLinear(48, 31, n_bits=12).load_state_dict(state)
-    other = nn.CompressedLinear(48, 30, n_bits=12, n_pool=47)
+        nn.CompressedLinear(48, 31, **shape).load_state_dict(state)
+    other = nn.CompressedLinear(48, 30, **shape, n_pool=47)
     assert other.codes.shape == state["codes"].shape  # the same number of bytes with another meaning
     with pytest.raises(RuntimeError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
         other.load_state_dict(state)
     monkeypatch.setattr(type(layer.recipe.projection), "revision", 99)
     with pytest.raises(RuntimeError, match="the projection it was written with has the fingerprint"):
-        nn.CompressedLinear(48, 30, n_bits=12).load_state_dict(state)
+        nn.CompressedLinear(48, 30, **shape).load_state_dict(state)
 
 
 def test_hostile_states_are_refused_before_anything_is_taken():
     """States are also validated inside a model and with assign=True."""
-    shape = {"n_bits": 12, "n_pool": 300, "random_state": 7}
+    shape = {"family": "adaptive", "n_bits": 12, "n_pool": 300, "random_state": 7}
     layer = nn.compress(make_linear(), **shape)
     model = torch.nn.Sequential(torch.nn.ReLU(), nn.CompressedLinear(48, 30, **shape))
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -358,20 +359,20 @@ def test_hostile_states_are_refused_before_anything_is_taken():
 def test_a_layer_of_a_model_is_replaced_in_place():
     model = torch.nn.ModuleDict({"body": torch.nn.Sequential(torch.nn.ReLU(), make_linear()), "fc": make_linear()})
     kept = model["fc"]
-    assert nn.compress_module(model, "body.1", n_bits=12, random_state=7) is model
+    assert nn.compress_module(model, "body.1", n_bytes=6, random_state=7) is model
     assert isinstance(model["body"][1], nn.CompressedLinear)
     assert model["fc"] is kept
     assert torch.equal(
-        ts.nn.compress(kept, n_bits=12, random_state=7).codes, nn.compress(kept, n_bits=12, random_state=7).codes
+        ts.nn.compress(kept, n_bytes=6, random_state=7).codes, nn.compress(kept, n_bytes=6, random_state=7).codes
     )
 
 
 def test_blocks_of_weights_make_no_difference(monkeypatch):
     linear = make_linear()
     linear.weight[[0, 9, 29]] = 0
-    whole = nn.compress(linear, n_bits=12, random_state=7)
-    monkeypatch.setattr(compression, "BLOCK_VALUES", 7 * 48)
-    parts = nn.compress(linear, n_bits=12, random_state=7)
+    whole = nn.compress(linear, n_bytes=6, random_state=7)
+    monkeypatch.setattr(layer, "BLOCK_VALUES", 7 * 48)
+    parts = nn.compress(linear, n_bytes=6, random_state=7)
     for name, buffer in whole.named_buffers():
         assert torch.equal(buffer, getattr(parts, name))
     assert whole.nbytes == sum(buffer.nbytes for buffer in whole.buffers())
@@ -386,10 +387,10 @@ def peak():
 
 torch.set_num_threads(1)
 linear = torch.nn.Linear(1024, 30_000, bias=False, dtype=torch.bfloat16)
-ts.nn.compression.BLOCK_VALUES = 2**20
-ts.nn.compress(torch.nn.Linear(1024, 20), n_bits=16, random_state=7)
+ts.nn.layer.BLOCK_VALUES = 2**20
+ts.nn.compress(torch.nn.Linear(1024, 20), n_bytes=8, random_state=7)
 before = peak()
-layer = ts.nn.compress(linear, n_bits=16, random_state=7)
+layer = ts.nn.compress(linear, n_bytes=8, random_state=7)
 print(peak() - before, layer.nbytes // 2**20)
 """
 
@@ -403,14 +404,15 @@ def test_a_large_head_is_compressed_without_a_second_copy():
 
 # Bad input and missing packages
 
-LAYER = nn.CompressedLinear(48, 30, n_bits=12, random_state=7)
+LAYER = nn.CompressedLinear(48, 30, n_bytes=6, random_state=7)
 CALLS = [
     (lambda: LAYER(torch.randn(2, 47)), ValueError, "inputs must have 48 features in the last axis, got shape (2, 47)"),
     (lambda: LAYER(torch.ones(2, 48, dtype=torch.int64)), TypeError, "inputs must be floating-point"),
     (lambda: LAYER(torch.full((2, 48), torch.nan)), ValueError, "NaN or infinity in inputs, first at row 0, column 0"),
     (lambda: LAYER.topk(torch.randn(2, 48), k=0), ValueError, "k must be in [1, 30], got 0"),
     (lambda: LAYER.topk(torch.randn(2, 48), k=31), ValueError, "k must be in [1, 30], got 31"),
-    (lambda: nn.compress(make_linear(), n_bits=49), ValueError, "got n_bits=49 with n_pool=48"),
+    (lambda: nn.compress(make_linear(), n_bits=49), ValueError, "grouped codes have n_bytes, got n_bits"),
+    (lambda: nn.compress(make_linear(), nbytes=4), TypeError, "compress() has no parameter nbytes: did you mean n_by"),
     (lambda: nn.compress(torch.nn.ReLU()), TypeError, "a torch.nn.Linear can be compressed, found ReLU;"),
     (lambda: nn.compress_module(torch.nn.Sequential(make_linear()), "fc"), TypeError, "found nothing at 'fc'"),
     (lambda: nn.compress_module(make_linear(), ""), TypeError, "can be compressed, found Linear at ''"),
@@ -429,7 +431,7 @@ def test_weights_that_are_not_finite_are_named():
     linear = make_linear()
     linear.weight[5, 6] = torch.nan
     with pytest.raises(ValueError, match="NaN or infinity in weights, first at row 5, column 6"):
-        nn.compress(linear, n_bits=12)
+        nn.compress(linear, n_bytes=6)
 
 
 WITHOUT_TORCH = """

@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
         return self.head(x), best.values, best.indices
 
 
-ADAPTIVE = {"n_bits": 12, "n_pool": 96}
+ADAPTIVE = {"family": "adaptive", "n_bits": 12, "n_pool": 96}
 GROUPED = {"family": "grouped", "n_bytes": 6}
 TRELLIS = {"family": "trellis", "n_bytes": 6}
 SIGN = {"family": "sign", "n_bytes": 9}
@@ -44,7 +44,7 @@ VARIANTS = [
     GROUPED,
     SIGN,
     ADAPTIVE,
-    ADAPTIVE | {"projection": "gaussian"},
+    ADAPTIVE | {"basis": "gaussian"},
     GROUPED | {"shortlist": 5},
     ADAPTIVE | {"shortlist": 5, "shortlist_storage": "int8"},
 ]
@@ -187,7 +187,7 @@ def test_onnx_runtime_gives_the_eager_answers(tmp_path, parameters):
     pytest.importorskip("onnxruntime_extensions")
     model = Model(**parameters) if parameters.get("bias", True) else Model()
     if not parameters.get("bias", True):
-        model.head = nn.compress(torch.nn.Linear(48, 300, bias=False), n_bits=12, random_state=7)
+        model.head = nn.compress(torch.nn.Linear(48, 300, bias=False), n_bytes=6, random_state=7)
     model.body = torch.nn.Identity()  # inputs are rounded, so their last bits may matter
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings():

@@ -18,8 +18,7 @@ _HOMES = {
     **dict.fromkeys(("CalibrationWarning", "ConflictError", "StorageError"), "errors"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("Head",), "heads"),
-    **dict.fromkeys(("CompressedLinearClassifier",), "heads.classifier"),
-    **dict.fromkeys(("CompressionReport",), "heads.report"),
+    **dict.fromkeys(("CompressedLinearClassifier", "CompressionReport"), "heads.classifier"),
     **dict.fromkeys(
         (
             "Entries",
@@ -79,7 +78,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .families import read_codes as read_codes
     from .heads import Head as Head
     from .heads.classifier import CompressedLinearClassifier as CompressedLinearClassifier
-    from .heads.report import CompressionReport as CompressionReport
+    from .heads.classifier import CompressionReport as CompressionReport
     from .index import Entries as Entries
     from .index import Entry as Entry
     from .index import Index as Index

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import json
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,9 @@ import numpy.typing as npt
 from ._arrays import Array
 from ._rows import Rows, SparseRows
 from .errors import install
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the arithmetic coder of sets stays exact."""
@@ -100,6 +105,18 @@ def check_keywords(given: Mapping[str, object], known: Iterable[str], where: str
             similar = difflib.get_close_matches(name, names, n=1)
             remedy = f"did you mean {similar[0]}?" if similar else f"it takes {', '.join(names) or 'none'}"
             raise TypeError(f"{where} has no parameter {name}: {remedy}")
+
+
+def suggests_keywords(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function so that an unknown keyword raises the TypeError of :func:`check_keywords`."""
+    known, where = list(inspect.signature(function).parameters), function.__qualname__.removesuffix(".__init__") + "()"
+
+    @functools.wraps(function)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        check_keywords(kwargs, known, where)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:

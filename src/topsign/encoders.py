@@ -137,11 +137,11 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     def to(self, device: str) -> Any:
         """Return an encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
 
-        The result is a :class:`topsign.gpu.SignalEncoder`.
+        The result is a :class:`topsign.gpu.DeviceEncoder`.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        return load_extension("gpu").SignalEncoder(self.recipe_, device=device, feature_names=names)
+        return load_extension("gpu").DeviceEncoder(self.recipe_, device=device, feature_names=names)
 
     @property
     def _n_features_out(self) -> int:

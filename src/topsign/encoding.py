@@ -13,7 +13,7 @@ from .projections import Projection
 from .projections.blocks import Block, float_blocks
 
 
-class Coder(Protocol):
+class BlockEncoder(Protocol):
     """Encoder of one recipe on another device, with the same bytes as the recipe's own."""
 
     def encode(self, block: Block) -> Bytes:
@@ -27,7 +27,7 @@ def encode(
     part: slice | None = None,
     name: str = "signals",
     allow_zero: bool = False,
-    coder: Coder | None = None,
+    encoder: BlockEncoder | None = None,
     observe: Callable[[Block], None] | None = None,
 ) -> Bytes:
     """Return codes of signals, or of a part of them; error messages name rows of the whole array.
@@ -43,7 +43,7 @@ def encode(
         if observe is not None:
             observe(block)
         rows = slice(block.rows.start - first, block.rows.stop - first)
-        codes[rows] = (coder or recipe).encode(block)
+        codes[rows] = (encoder or recipe).encode(block)
     return codes
 
 

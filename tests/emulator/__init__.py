@@ -62,6 +62,9 @@ class EmulatedDevice:
     def stream_of(self, array: object) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def follow(self, last: int | None) -> int | None:
+        return last
+
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> EmulatedModule:
         key = (files, *sorted(constants.items()))
         if key not in self._modules:

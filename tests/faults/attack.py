@@ -71,7 +71,7 @@ class Doors:
         labels = np.arange(N_ENTRIES) % 5
         coef = np.stack([self.signals[labels == label].mean(axis=0) for label in range(5)])
         self.head = folder / "sound.head"
-        ts.CompressedLinearClassifier.from_weights(coef, n_bits=12, random_state=3).save(self.head)
+        ts.CompressedLinearClassifier.from_weights(coef, family="adaptive", n_bits=12, random_state=3).save(self.head)
         self.logits = ts.CompressedLinearClassifier.load(self.head).decision_function(self.signals)
 
     def _index(self, name, path):
@@ -166,16 +166,16 @@ class Doors:
         return codes.locations, codes.signs, codes.to_bits(), codes.to_bytes()
 
     def crafted_head(self):
+        from topsign.heads import head
+
         path, rng = self.folder / "crafted.head", self.rng
-        with np.load(self.head) as file:
-            arrays = {name: file[name] for name in file.files}
-        name = str(rng.choice(list(arrays)))
-        if name == "header":
-            arrays[name] = np.array(flip(rng, str(arrays[name]).encode()).decode("latin-1"))
+        record, arrays = head.read_head(self.head)
+        name = str(rng.choice([*arrays, "record"]))
+        if name == "record":
+            record[str(rng.choice(list(record)))] = [None, -1, "x", [], {}][rng.integers(5)]
         else:
             arrays[name] = hostile(rng, arrays[name])
-        with open(path, "wb") as file:
-            np.savez(file, **arrays)
+        head.write_head(path, record, arrays)
         return self._try(lambda: self.ts.CompressedLinearClassifier.load(path).predict(self.signals))
 
     def damaged_head(self):
@@ -213,7 +213,7 @@ class FileDoors(Doors):
 
         torch.manual_seed(0)
         self.torch = torch
-        self.layer = nn.compress(torch.nn.Linear(N_FEATURES, 5), n_bits=12, random_state=3)
+        self.layer = nn.compress(torch.nn.Linear(N_FEATURES, 5), family="adaptive", n_bits=12, random_state=3)
         self.state = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
 
     def crafted_state(self):

@@ -1,25 +1,24 @@
 """Search and encoding on a CUDA device, with the same bits as on the CPU. Needs CuPy (extra ``gpu``).
 
-:meth:`topsign.Index.to` returns a :class:`GpuIndex`. :class:`SignalEncoder` encodes signals of host memory,
-:meth:`GpuEncoder.encode_resident` signals that are on the device already. Layers use a :class:`HeadScanner`.
+:meth:`topsign.Index.to` returns a :class:`GpuIndex`. :class:`DeviceEncoder` encodes signals of host memory,
+:meth:`SignsEncoder.encode_resident` signals that are on the device already. Layers use a :class:`HeadScanner`.
 """
 
 from ..errors import GpuError, GpuMemoryError
 from .device import cuda_device
-from .encoding import GpuEncoder, SignalEncoder, check_coder, make_coder
-from .engine import GpuEngine
-from .heads import HeadScanner
-from .index import GpuIndex
+from .encoding import DeviceEncoder, SignsEncoder, block_encoder, check_encoder
+from .engine import GpuEngine, GpuIndex
+from .scan import HeadScanner
 
 __all__ = [
-    "GpuEncoder",
+    "DeviceEncoder",
     "GpuEngine",
     "GpuError",
     "GpuIndex",
     "GpuMemoryError",
     "HeadScanner",
-    "SignalEncoder",
-    "check_coder",
+    "SignsEncoder",
+    "block_encoder",
+    "check_encoder",
     "cuda_device",
-    "make_coder",
 ]

@@ -67,6 +67,15 @@ class Device:
         """Synchronize the current stream."""
         self.cupy.cuda.get_current_stream().synchronize()
 
+    def follow(self, last: int | None) -> int | None:
+        """Synchronize if the last launch, which shares buffers, was on another stream; return the current one."""
+        stream = self.cupy.cuda.get_current_stream()
+        if stream.is_capturing():
+            return last
+        if last not in (None, stream.ptr):
+            self._device.synchronize()
+        return int(stream.ptr)
+
     @contextlib.contextmanager
     def background(self) -> Iterator[None]:
         """Use a separate stream, for copies that overlap with a scan."""

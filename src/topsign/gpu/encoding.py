@@ -1,9 +1,9 @@
-"""Encoding on a device, with the bytes of the CPU: Hadamard projections, codes of projections, and trellis codes."""
+"""Encoding on a device, with the bits of the CPU: Hadamard projections, codes, trellis codes, and inputs of heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,16 @@ import numpy.typing as npt
 from .._arrays import Bytes, Float32
 from .._checks import as_signals
 from ..codes import Codes
-from ..encoding import Coder, encode
+from ..encoding import BlockEncoder, encode
 from ..errors import GpuError
 from ..families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
+from ..families.projected import ProjectedRecipe
 from ..families.signs import MIN_TOTAL, SignsRecipe
 from ..kernels import Ring, pack_log_factors
 from ..projections import Hadamard
 from ..projections.blocks import Block
-from .codes import code_constants
-from .device import Array, Device, find_device, on_host
+from .device import Array, Device, empty_like, find_device, on_host
+from .scan import DeviceQueries, code_constants
 
 PROJECTED_BYTES = 2**28  # of projections at a time
 WORK_BYTES = 2**30  # GPU memory for trellis encoding; less if little is free
@@ -64,7 +65,7 @@ class Projector:
         self._module.launch("rotate", grid, self._threads, signals, *operators, work, norms, out, shared=shared)
 
 
-class GpuEncoder:
+class SignsEncoder:
     """Encoder of adaptive, grouped and sign codes: the device projects signals and packs codes."""
 
     def __init__(self, recipe: SignsRecipe, *, device: Device) -> None:
@@ -188,8 +189,8 @@ def by_state(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return windows.reshape(-1, 16, 16).transpose(0, 2, 1)
 
 
-class TrellisCoder:
-    """Coder of trellis codes: the CPU projects signals, the device runs the Viterbi algorithm."""
+class TrellisEncoder:
+    """Encoder of trellis codes: the CPU projects signals, the device runs the Viterbi algorithm."""
 
     def __init__(self, recipe: TrellisRecipe, *, device: Device) -> None:
         self._recipe, self._encoder = recipe, RingEncoder(device, recipe.ring)
@@ -198,41 +199,40 @@ class TrellisCoder:
         return self._recipe.encode(block, coder=self._encoder)
 
 
-CODERS: dict[type[Recipe], Callable[..., Coder]] = {
-    AdaptiveRecipe: GpuEncoder,
-    GroupedRecipe: GpuEncoder,
-    SignRecipe: GpuEncoder,
-    TrellisRecipe: TrellisCoder,
+ENCODERS: dict[type[Recipe], Callable[..., BlockEncoder]] = {
+    AdaptiveRecipe: SignsEncoder,
+    GroupedRecipe: SignsEncoder,
+    SignRecipe: SignsEncoder,
+    TrellisRecipe: TrellisEncoder,
 }
-"""Coders by type of recipe."""
+"""Encoders by type of recipe."""
 
 
-def make_coder(recipe: Recipe, device: str | Device) -> Coder:
-    """Return a coder for this recipe; raise TypeError if there is none."""
-    return _coder_type(type(recipe))(recipe, device=find_device(device))
+def block_encoder(recipe: Recipe, device: str | Device) -> BlockEncoder:
+    """Return an encoder of this recipe on a device; raise TypeError if there is none."""
+    return _encoder_type(type(recipe))(recipe, device=find_device(device))
 
 
-def check_coder(recipe: Recipe | type[Recipe], device: str | Device) -> None:
+def check_encoder(recipe: Recipe | type[Recipe], device: str | Device) -> None:
     """Raise unless the device exists and encodes this recipe, or recipes of this type before one is learned."""
     if isinstance(recipe, type):
         find_device(device)
-        _coder_type(recipe)
+        _encoder_type(recipe)
     else:
-        make_coder(recipe, device)
+        block_encoder(recipe, device)
 
 
-def _coder_type(recipe_type: type[Recipe]) -> Callable[..., Coder]:
-    found = CODERS.get(recipe_type)
-    if found is None:
-        supported = ", ".join(known.family for known in CODERS)
+def _encoder_type(recipe_type: type[Recipe]) -> Callable[..., BlockEncoder]:
+    if recipe_type not in ENCODERS:
+        supported = ", ".join(known.family for known in ENCODERS)
         raise TypeError(
             f"a GPU makes codes of the families {supported}, got {recipe_type.__name__}, a recipe of "
             f"{recipe_type.family} codes; encode on the CPU, without a device"
         )
-    return found
+    return ENCODERS[recipe_type]
 
 
-class SignalEncoder:
+class DeviceEncoder:
     """Encoder of a recipe on a CUDA device, with the same bytes as the CPU.
 
     Made by the ``to`` methods of encoders. Adaptive, grouped and sign codes need a Hadamard projection and are computed
@@ -253,7 +253,7 @@ class SignalEncoder:
     ) -> None:
         self.recipe, self.feature_names = recipe, feature_names
         self._device = find_device(device)
-        self._coder = make_coder(recipe, self._device)
+        self._encoder = block_encoder(recipe, self._device)
 
     @property
     def device(self) -> str:
@@ -263,8 +263,48 @@ class SignalEncoder:
     def encode(self, signals: npt.ArrayLike) -> Codes:
         """Return one code per signal, with the bytes of the CPU encoder; signals may be CUDA tensors."""
         values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
-        made = encode(self.recipe, values, coder=self._coder)
+        made = encode(self.recipe, values, encoder=self._encoder)
         return self.recipe.codes_type.unchecked(made, self.recipe)
 
     def __repr__(self) -> str:
-        return f"SignalEncoder({self.recipe.family} codes of {self.recipe.n_features} features on {self.device})"
+        return f"DeviceEncoder({self.recipe.family} codes of {self.recipe.n_features} features on {self.device})"
+
+
+class InputRounder:
+    """Rounding of inputs on a device, with the bits of ``recipe.round_inputs`` if the projection is a Hadamard one."""
+
+    def __init__(self, recipe: ProjectedRecipe, *, device: Device) -> None:
+        self.recipe, self.device = recipe, device
+        self._module = device.module(("inputs.cu",), {})
+        self._projector = None  # others project inputs themselves
+        if isinstance(recipe.projection, Hadamard):
+            self._projector = Projector(recipe.projection, device=device)
+        self._places = self._weights = self._mean = None
+        self.normalises = recipe.scorer.ring is not None
+        if self.normalises:
+            trellis = cast(TrellisRecipe, recipe)
+            design = trellis.design
+            self._places = device.put(design.coded.astype(np.uint32))
+            self._weights = device.put((design.values / recipe.n_features).astype(np.float32))
+            if recipe.mean is not None:
+                self._mean = device.put(trellis.projected_mean)
+
+    def round(self, inputs: Array) -> DeviceQueries:
+        """Project and round inputs, (n_inputs, n_features) float32 on the device."""
+        assert self._projector is not None
+        projected = empty_like(self.device, inputs, (len(inputs), self.recipe.n_pool), "float32")
+        norms = empty_like(self.device, inputs, (len(inputs),), "float64") if self.normalises else None
+        with self.device.stream_of(inputs):
+            self._projector.project(inputs, projected, norms)
+        return self.round_projected(projected, norms)
+
+    def round_projected(self, projected: Array, norms: Array | None) -> DeviceQueries:
+        """Round projections of inputs; if :attr:`normalises`, of unit inputs with these norms, float64."""
+        n_inputs, width = len(projected), self.recipe.width
+        values = empty_like(self.device, projected, (n_inputs, width), "int16")
+        scales, constants = (empty_like(self.device, projected, (n_inputs,), "float32") for _ in range(2))
+        with self.device.stream_of(projected):
+            places = self._places, self._weights, np.uint32(width), np.float32(self.recipe.scorer.limit)
+            arguments = projected, np.uint32(self.recipe.n_pool), *places, self._mean, norms
+            self._module.launch("round_inputs", n_inputs, 256, *arguments, values, scales, constants)
+        return DeviceQueries(values, scales, constants)

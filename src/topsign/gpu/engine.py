@@ -1,4 +1,4 @@
-"""Search engine of a CUDA device: executes comparisons over the entries of a snapshot."""
+"""Search of an index on a CUDA device: its engine, which keeps codes in GPU memory, and the index itself."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Int64
 from ..families import Comparison, Recipe
 from ..families.comparison import CodeComparison, HammingComparison
+from ..index import Index, Matches, Neighbors, index_of, store_of
 from ..kernels import BLOCK, Scoring
 from ..search import Hits, KernelEngine
-from ..store import Columns, Segment, Snapshot
-from .codes import CodeFormat, DeviceQueries, Part
+from ..store import Columns, MemoryStore, Segment, Snapshot
 from .device import Array as DeviceArray
-from .device import Device
-from .scan import DEFAULT, MAX_K, BestSearch, Tuning, WithinSearch
+from .device import Device, find_device, on_host
+from .scan import DEFAULT, MAX_K, BestSearch, CodeFormat, DeviceQueries, Part, Tuning, WithinSearch
 
 CHUNK = 2**22  # entries per copy to the device
 MAX_QUERIES = 1024  # per scan
+FREE_SHARE = 0.9  # share of the free GPU memory that codes may occupy; searches need the rest
 COMPARISONS = (CodeComparison, HammingComparison)
 """Comparisons that the device executes. Subclasses may compare differently, so they are listed separately."""
 
@@ -273,3 +275,85 @@ def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
     ranks = np.arange(len(hits)) - np.searchsorted(hits.queries, hits.queries)
     rows[hits.queries, ranks], values[hits.queries, ranks] = hits.rows, hits.values
     return Hits.ranked(snapshot, rows, values)
+
+
+class GpuIndex:
+    """Searcher of a snapshot of an index, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
+
+    ``search`` and ``within`` take the arguments of the index, queries also as CUDA tensors, and return its results to
+    the last bit: sums of rounded queries are exact integers on every device. The CPU projects the queries.
+
+    Parameters
+    ----------
+    index : Index
+    device : str
+        "cuda", or "cuda:1" for the second GPU.
+    memory : int, optional
+        Bytes of codes to keep in GPU memory, nine tenths of the free memory by default. Codes that do not fit are
+        copied during every search, overlapping with the scan.
+
+    Raises
+    ------
+    GpuError
+        If there is no such device.
+    TypeError
+        If the device cannot compare codes of this family.
+    """
+
+    def __init__(self, index: Index, *, device: str | Device = "cuda", memory: int | None = None) -> None:
+        self._device = find_device(device)
+        limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
+        self._engine = GpuEngine(self._device, index.recipe, memory=limit)
+        self._index, self._store = index, MemoryStore()
+        self._frozen = index_of(index.recipe, self._store, engine=self._engine)  # searches the snapshot
+        self._take_entries()
+
+    @property
+    def device(self) -> str:
+        """Name of the device."""
+        return self._device.name
+
+    @property
+    def needed_bytes(self) -> int:
+        """GPU memory that all entries need, in bytes, whether they fit or not."""
+        return self._engine.chunks.needed_bytes(self._store.snapshot)
+
+    @property
+    def nbytes(self) -> int:
+        """GPU memory in use by resident entries, in bytes."""
+        return self._engine.chunks.nbytes
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._frozen)
+
+    def search(self, queries: npt.ArrayLike, k: int = 10, **options: Any) -> Neighbors:
+        """Return the k nearest entries of each query: see :meth:`topsign.Index.search`, whose options it takes."""
+        return self._frozen.search(on_host(queries), k, **options)
+
+    def within(self, queries: npt.ArrayLike, **options: Any) -> Matches:
+        """Return every match of each query: see :meth:`topsign.Index.within`, whose options it takes."""
+        return self._frozen.within(on_host(queries), **options)
+
+    def refresh(self) -> bool:
+        """Load the current entries of the index, also those that other processes added; only new segments are copied.
+
+        Return whether anything changed.
+        """
+        self._index.refresh()
+        before = self._store.snapshot
+        self._take_entries()
+        return before is not self._store.snapshot
+
+    def _take_entries(self) -> None:
+        """Take the current snapshot, and the sources, which hold the calibration and the feature names."""
+        present, frozen = store_of(self._index), self._store
+        snapshot = present.snapshot
+        self._engine.chunks.keep(snapshot)
+        frozen.snapshot, frozen.sources, frozen.next_id = snapshot, dict(present.sources), present.next_id
+        frozen.originals, frozen.tables = present.originals, dict(present.tables)
+
+    def __repr__(self) -> str:
+        return (
+            f"GpuIndex({len(self)} entries on {self.device}, {self.nbytes:,} of {self.needed_bytes:,} bytes resident)"
+        )

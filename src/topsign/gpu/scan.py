@@ -1,6 +1,7 @@
-"""Scans and searches: the k best codes of each query, or all that reach a bound, with the values of the CPU.
+"""Codes on a device, and their scans and searches: the k best codes of each query, or all that reach a bound.
 
-Sums are exact integers, so the value of a code is final at once. A scan collects the codes whose values exceed the bar
+Codes are blocks of 32 in byte planes, as in memory and in segments. Values are those of the CPU: sums are exact
+integers, so the value of a code is final at once. A scan collects the codes whose values exceed the bar
 of a query, the k-th best value so far; they are then merged with the best so far, which raises the bar. A scan takes at
 most as many codes as the buffer of candidates holds, or is repeated in smaller parts after an overflow, so no candidate
 is lost.
@@ -8,16 +9,21 @@ is lost.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Float32, Int64
-from ..kernels import BLOCK
-from .codes import CodeFormat, DeviceQueries, Part
-from .device import Array, Device
+from ..kernels import BLOCK, CodeBlocks, Ring, RoundedQueries, Scoring, unpack_factors
+from .device import Array, Device, Module, empty_like
 
 TILE = 128  # codes per tile of a product, and coordinates per slice
 MAX_K = 2048  # entries per query that one thread block sorts; more are merged on the host
@@ -25,6 +31,10 @@ BATCHES = (1, 2, 4, 8)  # queries that a thread compares with a code while it re
 TILES = (8, 16, 32, 64, 128)  # queries per tile of a product
 STATIC_SHARED = 1024  # bytes left for static shared memory
 DECODED_BYTES = 2**28  # of adaptive codes that are decoded at a time
+MAX_INPUTS = 1024  # per scan
+PLANS = 8  # shapes of inputs whose buffers are cached
+KINDS = {"signs": 0, "groups": 1, "ring": 2, "kept": 3}  # of Scoring, in cuda/codes.cuh
+UInt32 = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,107 @@ class Tuning:
 
 
 DEFAULT = Tuning()
+
+
+class CodeFormat:
+    """Codes of one scoring: compile-time constants of the kernels, factors, and codebooks of rings."""
+
+    def __init__(self, device: Device, scoring: Scoring) -> None:
+        self.device, self.scoring, self.width = device, scoring, scoring.width
+        self.constants = code_constants(scoring)
+        self.n_bytes = self.constants["DATA_BYTES"]  # of a code without its factor
+        self.factors = None
+        if scoring.factor is not None:
+            numbers = np.arange(2**16, dtype="<u2").view(np.uint8).reshape(-1, 2)
+            self.factors = device.put(unpack_factors(numbers, scoring.factor))
+        self.steps = self.coordinates = self.levels = None
+        if scoring.ring is not None:
+            self.steps = device.put(step_places(scoring.ring))
+            self.coordinates = device.put(coordinate_places(scoring.ring))
+            self.levels = device.put(scoring.ring.levels)
+
+    def module(self, *files: str, **constants: int) -> Module:
+        """Return the kernels of these files, compiled for these codes."""
+        return self.device.module(("codes.cuh", *files), {**self.constants, **constants})
+
+
+def code_constants(scoring: Scoring) -> dict[str, int]:
+    """Return the constants of ``cuda/codes.cuh``."""
+    constants = {"KIND": KINDS[scoring.kind], "CODE_BYTES": scoring.code_bytes, "WIDTH": scoring.width}
+    if scoring.layout is None:
+        n_steps = 0 if scoring.ring is None else scoring.ring.n_steps
+        sizes = {"signs": scoring.width // 8, "groups": scoring.width // 16, "ring": n_steps // 2}
+        return constants | {"DATA_BYTES": sizes[scoring.kind]}
+    layout, low = scoring.layout, -(-scoring.layout.n_bits * scoring.layout.low_bits // 8)
+    constants |= {"DATA_BYTES": layout.code_bytes, "N_BITS": layout.n_bits, "LOW_BITS": layout.low_bits}
+    high = layout.code_bytes - layout.sign_bytes - low
+    return constants | {"SIGN_BYTES": layout.sign_bytes, "LOW_BYTES": low, "HIGH_BYTES": high}
+
+
+def step_places(ring: Ring) -> UInt32:
+    """Return the first level, the first coordinate and the number of coordinates of each step, (n_steps, 4)."""
+    first = ring.first.astype(np.uint32)
+    columns = ring.starts, first[:-1], np.diff(first), np.zeros(ring.n_steps)
+    return np.stack([column.astype(np.uint32) for column in columns], axis=1)
+
+
+def coordinate_places(ring: Ring) -> UInt32:
+    """Return the step, the first level and the number of coordinates of the step of each coordinate, (n_coded, 4)."""
+    steps = step_places(ring)
+    numbers = np.repeat(np.arange(len(steps), dtype=np.uint32), steps[:, 2])
+    levels, first, dims, nothing = steps[numbers].T
+    inside = np.arange(len(numbers), dtype=np.uint32) - first
+    return np.ascontiguousarray(np.stack([numbers, levels + inside, dims, nothing], axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Consecutive codes on a device."""
+
+    planes: Array  # (n_blocks, code_bytes, 32) uint8
+    count: int
+    biases: Array | None = None  # (count,) float32, added to values
+    alive: Array | None = None  # packed bitmap in uint32; None: all
+    base: int = 0  # position of the first code
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def put_rows(device: Device, codes: Any) -> Array:
+    """Return the planes of rows of bytes, (n_codes, code_bytes), a NumPy array or an array on the device."""
+    if isinstance(codes, np.ndarray):
+        return device.put(CodeBlocks.of(np.ascontiguousarray(codes)).planes)
+    count, code_bytes = codes.shape
+    planes = device.zeros((-(-count // BLOCK), code_bytes, BLOCK), np.uint8)
+    sizes = np.uint32(count), np.uint32(code_bytes)
+    device.module(("best.cu",), {}).launch("to_planes", -(-count * code_bytes // 256), 256, codes, *sizes, planes)
+    return planes
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceQueries:
+    """Rounded queries on a device, see :class:`topsign.kernels.RoundedQueries`."""
+
+    values: Array  # (n_queries, width) int16
+    scales: Array  # (n_queries,) float32
+    constants: Array
+
+    @classmethod
+    def put(cls, device: Device, queries: RoundedQueries, rows: slice = slice(None)) -> DeviceQueries:
+        """Copy rounded queries to the device."""
+        arrays = queries.values, queries.scales, queries.constants
+        return cls(*(device.put(np.ascontiguousarray(array[rows])) for array in arrays))
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.values, self.scales, self.constants
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> DeviceQueries:
+        return DeviceQueries(*(array[rows] for array in self.arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,3 +387,80 @@ class WithinSearch:
                 most = int(counts.max())
                 positions, values = device.get(found.positions[:, :most]), device.get(found.values[:, :most])
                 yield queries, positions[queries, slots].astype(np.int64), values[queries, slots]
+
+
+class HeadScanner:
+    """Codes of a head on a device. Buffers are cached for later calls with inputs of the same shape.
+
+    After the first call with a shape, only results are allocated and the host does not synchronize, so calls can be
+    captured in a CUDA graph. Threads may share a scanner. Calls share buffers, so they are serialised, and a call on
+    another stream than the last one synchronizes the device.
+
+    Parameters
+    ----------
+    scoring : Scoring
+        Of the head's rows: ``recipe.scoring_of("log", code_bytes=recipe.weight_coding().nbytes)``.
+    codes : array of shape (n_classes, scoring.code_bytes), uint8
+        NumPy array, or array or tensor on the device.
+    bias : array of shape (n_classes,), float32, or None
+    """
+
+    def __init__(self, scoring: Scoring, codes: Any, bias: Any, *, device: Device, tuning: Tuning = DEFAULT) -> None:
+        self.device, self._tuning = device, tuning
+        self._format = CodeFormat(device, scoring)
+        biases = device.put(bias) if isinstance(bias, np.ndarray) else bias
+        self._part = Part(put_rows(device, codes), len(codes), biases)
+        self._plans: OrderedDict[tuple[int, int], Any] = OrderedDict()  # buffers, by numbers of inputs and classes
+        self._lock = threading.Lock()  # held during launches
+        self._stream: int | None = None  # of the last launch
+
+    def __len__(self) -> int:
+        """Number of classes."""
+        return len(self._part)
+
+    @property
+    def nbytes(self) -> int:
+        """GPU memory of codes and biases, in bytes."""
+        return int(self._part.planes.nbytes) + (0 if self._part.biases is None else 4 * len(self))
+
+    def topk(self, inputs: DeviceQueries, k: int) -> tuple[Array, Array]:
+        """Return the k highest logits of each input, in descending order, and their classes; ties by ascending class.
+
+        The logits have the bits of the CPU. An input whose scale is not finite gets NaN and the first k classes.
+        """
+        if not 1 <= k <= min(MAX_K, len(self)):
+            raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
+        shape, make = (len(inputs), k), partial(BestSearch, k=k, n_codes=len(self), waits=False)
+        values, classes = (empty_like(self.device, inputs.values, shape, t) for t in ("float32", "int64"))
+        with self._launching(inputs):
+            for rows, search in self._planned(inputs, k, make):
+                search.start(inputs[rows])
+                search.scan(self._part, (values[rows], classes[rows]))
+        return values, classes
+
+    def logits(self, inputs: DeviceQueries) -> Array:
+        """Return logits of all classes, (n_inputs, n_classes), with the bits of the CPU."""
+        out = empty_like(self.device, inputs.values, (len(inputs), len(self)), "float32")
+        with self._launching(inputs):
+            for rows, scanner in self._planned(inputs, 0, make_scanner):
+                scanner.start(inputs[rows])
+                scanner.values(self._part, out[rows])
+        return out
+
+    @contextmanager
+    def _launching(self, inputs: DeviceQueries) -> Iterator[None]:
+        """Serialise launches, which share buffers: threads by the lock, streams by a synchronization under it."""
+        with self._lock, self.device.stream_of(inputs.values):
+            self._stream = self.device.follow(self._stream)
+            yield
+
+    def _planned(self, inputs: DeviceQueries, k: int, make: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
+        """Yield blocks of inputs, with the search or scanner whose buffers are cached for their number."""
+        for start in range(0, len(inputs), MAX_INPUTS):
+            rows = slice(start, start + MAX_INPUTS)
+            key = len(inputs[rows]), k
+            if key not in self._plans:
+                self._plans[key] = make(self._format, key[0], tuning=self._tuning)
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+            yield rows, self._plans[key]

@@ -1,11 +1,11 @@
-"""Compressed linear heads: the head itself, its files and certificate, and a scikit-learn classifier of it.
+"""Compressed linear heads, and a scikit-learn classifier of a head.
 
 The classifier lives in :mod:`topsign.heads.classifier`, so that a head is loaded and used without scikit-learn.
 """
 
 from __future__ import annotations
 
-from .advice import SizeChoice, SizeWarning
-from .head import Head, TopK
+from .head import Head, Shortlist, TopK
+from .size_selection import SizeChoice, SizeWarning
 
-__all__ = ["Head", "SizeChoice", "SizeWarning", "TopK"]
+__all__ = ["Head", "Shortlist", "SizeChoice", "SizeWarning", "TopK"]

@@ -1,32 +1,34 @@
-"""Linear heads: codes of their weight vectors and everything that a prediction needs; imports only NumPy."""
+"""Linear heads: codes of their weight vectors, shortlists of exact logits, links to probabilities, and files."""
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes, Float64, Int64
-from .._checks import as_signals, check_choice, check_count
-from .._files import Record
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._checks import as_signals, check_choice, check_count, suggests_keywords
+from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
+from .._safetensors import KINDS, header_size, pack_header, parse_header
 from ..errors import StorageError
 from ..families import SCORINGS, Logits, Recipe
 from ..families.base import check_real_valued
 from ..kernels import CodeBlocks
 from ..projections import Projection
-from .advice import measured_agreement
-from .files import check_arrays, plain_labels, raise_not_a_head, read_head, write_head
-from .links import LINKS, probabilities
-from .recipes import RecipeOptions
-from .scores import Scores, highest
-from .shortlist import Shortlist, exact_weights
-from .weights import check_class_labels, check_intercepts, check_weights
+from ..projections.blocks import MAX_NORM
+from .scores import Scores, check_operands, highest
+from .size_selection import HeldOut, RecipeOptions
+
+FORMAT = 3  # of head files
+STORAGES = ("original", "float16", "int8")
 
 Values = TypeVar("Values")
 Indices = TypeVar("Indices")
@@ -37,6 +39,66 @@ class TopK(NamedTuple, Generic[Values, Indices]):
 
     values: Values  # (n_inputs, k) array of a head, or tensor of a layer
     indices: Indices  # (n_inputs, k)
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """Weights that give exact logits of the classes with the highest estimates.
+
+    Weights are kept as given (in memory or memory-mapped), or converted to float16 or to int8 with a scale per row.
+    """
+
+    size: int  # classes per input
+    weights: Array  # (n_vectors, n_features): floats or int8 rows
+    row_scales: Float32 | None = None  # (n_vectors,) of int8 rows
+
+    @classmethod
+    def of(cls, size: int, weights: Array, storage: str = "original") -> Self:
+        """Return a shortlist that stores the weights in one of :data:`STORAGES`."""
+        size = check_count(size, "shortlist")
+        check_choice(storage, "shortlist_storage", STORAGES)
+        if storage == "original":
+            return cls(size, weights)
+        if storage == "float16":
+            largest = float(np.abs(weights).max(initial=0))
+            if largest > 65504:
+                raise ValueError(f'weights up to {largest:.3g} do not fit float16; take shortlist_storage="int8"')
+            return cls(size, np.asarray(weights, np.float16))
+        scales = np.abs(weights).max(axis=1).astype(np.float32) / 127
+        rows = np.rint(weights / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
+        return cls(size, rows, scales)
+
+    @property
+    def storage(self) -> str:
+        """Description of the storage of the weights."""
+        return "int8" if self.row_scales is not None else str(self.weights.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return self.weights.nbytes + (0 if self.row_scales is None else self.row_scales.nbytes)
+
+    def products(self, signals: Array, rows: Int64) -> Float64:
+        """Return the inner products of each signal with its own rows of the weights, in the shape of ``rows``."""
+        products = [self.rows(chosen) @ signal for chosen, signal in zip(rows, signals, strict=True)]
+        return np.stack(products) if products else np.empty(rows.shape)
+
+    def rows(self, chosen: Array) -> Array:
+        """Return some weight vectors as floats."""
+        rows = self.weights[chosen]
+        if self.row_scales is not None:
+            return rows * self.row_scales[chosen][:, np.newaxis]
+        return rows if rows.dtype.itemsize > 2 else rows.astype(np.float32)
+
+    def check(self, shape: tuple[int, int]) -> None:
+        """Raise ValueError unless the parts read from a file are consistent."""
+        weights, scales = self.weights, self.row_scales
+        if weights.shape != shape or weights.dtype.kind not in "fiu":
+            raise ValueError(f"weights must be numbers of shape {shape}, got {weights.dtype} of shape {weights.shape}")
+        if scales is not None and (scales.shape != shape[:1] or scales.dtype != np.float32):
+            raise ValueError(f"weight_scales must be float32 of shape {shape[:1]}, got {scales.dtype} {scales.shape}")
+        if not np.isfinite(weights).all() or (scales is not None and not np.isfinite(scales).all()):
+            raise ValueError("weights holds NaN or infinity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +138,16 @@ class Head:
         return cls(recipe, codes, biases, classes, scoring, link, shortlist)
 
     @classmethod
+    @suggests_keywords
     def from_weights(
         cls,
         weights: npt.ArrayLike,
         *,
         biases: npt.ArrayLike | None = None,
         classes: npt.ArrayLike | None = None,
-        family: str = "adaptive",
-        n_bits: int | str | None = "auto",
-        n_bytes: int | None = None,
-        bits_per_weight: float | None = None,
+        family: str = "grouped",
+        n_bytes: int | str = "auto",
+        n_bits: int | str | None = None,
         features: npt.ArrayLike | None = None,
         n_pool: int | None = None,
         basis: str | Projection | None = None,
@@ -100,12 +162,10 @@ class Head:
             Read block by block.
         biases, classes : arrays of shape (n_classes,), optional
             Zeros, and labels 0, 1, ... by default.
-        bits_per_weight : float, optional
-            Size of codes and scales over the number of weights, in place of n_bits or n_bytes.
         features : array of shape (n_samples, n_features), optional
-            Inputs of the head. ``n_bits="auto"`` then takes the smallest size that agrees with the uncompressed head on
-            99% of them, instead of predicting the agreement from the weights.
-        family, n_bits, n_bytes, n_pool, basis, random_state
+            Inputs of the head that its weights were not learned from. ``n_bytes="auto"`` then takes the smallest size
+            that agrees with the uncompressed head on 99% of them, instead of predicting the agreement from the weights.
+        family, n_bytes, n_bits, n_pool, basis, random_state
             As in :class:`topsign.CompressedLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
             How :meth:`predict_proba` makes probabilities of logits.
@@ -114,32 +174,29 @@ class Head:
         --------
         >>> import numpy as np
         >>> weights = np.random.default_rng(0).standard_normal((1000, 512))
-        >>> head = Head.from_weights(weights, family="grouped", n_bytes=30, random_state=7)
+        >>> head = Head.from_weights(weights, n_bytes=30, random_state=7)
         >>> head.topk(weights[:3], k=2).indices[:, 0], head.nbytes
         (array([0, 1, 2]), 32000)
         """
-        labels = None if classes is None else check_class_labels(classes)
-        rows, labels = check_weights(weights, classes=labels)
-        if link is not None:
-            check_choice(link, "link", tuple(LINKS))
-        sizes: dict[str, Any] = {"n_bits": n_bits, "n_bytes": n_bytes, "bits_per_weight": bits_per_weight}
-        options = RecipeOptions(family, **sizes, n_pool=n_pool, basis=basis, random_state=random_state)
-        intercepts, measured = check_intercepts(biases, len(rows)), None
-        made = partial(cls.of, weights=rows, biases=intercepts, classes=labels, link=link)
+        rows, labels = check_weights(weights, classes=classes)
+        check_link(link)
+        sizes: dict[str, Any] = {"n_bytes": n_bytes, "n_bits": n_bits, "n_pool": n_pool}
+        options = RecipeOptions(family, **sizes, basis=basis, random_state=random_state)
+        intercepts = check_intercepts(biases, len(rows), "biases")
+
+        def make(recipe: Recipe) -> Any:
+            return cls.of(recipe, rows, intercepts, labels, link=link)
+
+        held_out = []
         if features is not None:
             if not options.automatic:
-                raise ValueError(f'features choose the size of n_bits="auto", got {options.size}; leave one of them')
+                raise ValueError('features choose the size of "auto", but a size was given; leave one of them')
             inputs = as_signals(features, n_features=rows.shape[1], name="features")
-            measured = measured_agreement(inputs, rows, intercepts, made)
-        return made(options.recipe(rows, measured=measured)[0])
+            held_out = [hold_out(inputs, rows, intercepts, make)]
+        made: Self = make(options.choose(rows, held_out=held_out)[0])
+        return made
 
-    def with_shortlist(
-        self,
-        size: int,
-        weights: npt.ArrayLike,
-        *,
-        storage: str = "original",
-    ) -> Self:
+    def with_shortlist(self, size: int, weights: npt.ArrayLike, *, storage: str = "original") -> Self:
         """Return a head with exact logits among the ``size`` best classes of each input; the codes stay.
 
         Parameters
@@ -148,7 +205,11 @@ class Head:
         storage : "original", "float16" or "int8"
             How the weights are held and saved.
         """
-        exact = exact_weights(weights, self.n_features, len(self.biases))
+        exact = as_signals(weights, n_features=self.n_features, name="weights")
+        if len(exact) != len(self.biases):
+            raise ValueError(
+                f"a shortlist needs the weights of all {len(self.biases)} weight vectors, got {len(exact)}"
+            )
         return replace(self, shortlist=Shortlist.of(size, exact, storage))
 
     @property
@@ -199,7 +260,8 @@ class Head:
 
         With ``scoring="asymmetric"`` they estimate the logits. A shortlist makes the logits of its classes exact, and
         the estimates of all others are lowered to just below them. With ``scoring="hamming"`` they are the number of
-        equal signs minus the number of different signs.
+        equal signs minus the number of different signs. The scores of all classes are computed, which takes longer than
+        the product with dense weights; :meth:`predict` and :meth:`topk` are faster with many classes.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         out = np.empty((len(signals), len(self.biases)))
@@ -237,37 +299,44 @@ class Head:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an npz file of plain arrays and the recipe; an existing file is replaced atomically.
+        """Write a safetensors file of plain arrays and the recipe; an existing file is replaced atomically.
 
         The weights of a shortlist are written as they are held.
         """
-        shortlist, weights = (None, {}) if self.shortlist is None else self.shortlist.to_file()
-        header: Record = {
-            "recipe": self.recipe.to_json(),
-            "scoring": self.scoring,
-            "link": self.link,
-            "shortlist": shortlist,
-        }
-        arrays: dict[str, Any] = {"codes": self.codes, "biases": self.biases, "classes": plain_labels(self.classes)}
-        write_head(path, header, arrays | weights)
+        record: dict[str, Any] = {"recipe": self.recipe.to_json(), "scoring": self.scoring, "link": self.link}
+        arrays: dict[str, Array] = {"codes": self.codes, "biases": self.biases}
+        if self.classes.dtype.kind in "iufb":
+            arrays["classes"] = self.classes
+        elif all(isinstance(label, str) for label in self.classes.tolist()):
+            record["classes"] = self.classes.tolist()
+        else:
+            raise TypeError(f"classes must be numbers or strings to be saved, got {self.classes[:3]!r}")
+        if self.shortlist is not None:
+            record["shortlist"], arrays["weights"] = self.shortlist.size, self.shortlist.weights
+            if self.shortlist.row_scales is not None:
+                arrays["weight_scales"] = self.shortlist.row_scales
+        write_head(path, record, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the head that :meth:`save` wrote; raise StorageError if the file is damaged or something else."""
-        header, arrays = read_head(path)
+        record, arrays = read_head(path)
         try:
-            recipe = Recipe.from_json(header["recipe"], path)
-            scoring = check_choice(header["scoring"], "scoring", SCORINGS)
-            link = None if header["link"] is None else check_choice(header["link"], "link", tuple(LINKS))
-            check_arrays(recipe, scoring, arrays)
-            shape, record = (len(arrays["biases"]), recipe.n_features), header["shortlist"]
-            shortlist = None if record is None else Shortlist.from_file(record, arrays, shape)
+            recipe = Recipe.from_json(record["recipe"], path)
+            scoring = check_choice(record["scoring"], "scoring", SCORINGS)
+            codes, biases = np.ascontiguousarray(arrays["codes"]), arrays["biases"]
+            classes = np.array(record["classes"]) if "classes" in record else arrays["classes"]
+            _check_arrays(recipe, scoring, codes, biases, classes)
+            shortlist = None
+            if "shortlist" in record:
+                size = check_count(record["shortlist"], "shortlist")
+                shortlist = Shortlist(size, arrays["weights"], arrays.get("weight_scales"))
+                shortlist.check((len(biases), recipe.n_features))
+            return cls(recipe, codes, biases, classes, scoring, check_link(record["link"]), shortlist)
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
-        codes = np.ascontiguousarray(arrays["codes"])
-        return cls(recipe, codes, arrays["biases"], arrays["classes"], scoring, link, shortlist)
+            _raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, without the blocks of codes that predictions use."""
@@ -306,6 +375,14 @@ class Head:
         return classes, self.shortlist.products(signals, classes) + self.biases[classes]
 
 
+def hold_out(signals: Any, weights: Array, biases: Float64, make: Callable[[Recipe], Head]) -> HeldOut:
+    """Return inputs that the weights were not learned from, with their classes by the exact head."""
+    signals = signals.astype(np.float64)
+    logits = np.asarray(signals @ np.transpose(weights) + biases)
+    best = (logits[:, 0] > 0).astype(np.int64) if logits.shape[1] == 1 else logits.argmax(axis=1)
+    return HeldOut(signals, best, weights, make)
+
+
 def _check_directions(weights: Array, classes: Array) -> None:
     """Raise ValueError for a zero weight vector, which has no signs to compare."""
     zero = [number for number in range(len(weights)) if not np.any(weights[number])]
@@ -315,3 +392,133 @@ def _check_directions(weights: Array, classes: Array) -> None:
             f"the weight vector of class {label!r} is zero, so it has no signs to compare; drop that class, or take "
             'scoring="asymmetric", which scores it by its intercept'
         )
+
+
+# Checks
+
+
+def check_weights(
+    coef: object, *, classes: npt.ArrayLike | None = None, n_features: int | None = None
+) -> tuple[Array, Array]:
+    """Return weight vectors as rows, and labels (0, 1, ... by default).
+
+    There is one row per class, or a single row for two classes. Finiteness is checked when the rows are read.
+    """
+    if hasattr(coef, "tocsr"):
+        raise TypeError("weights must be dense, got a sparse matrix; pass weights.toarray()")
+    weights = as_signals(coef, n_features=n_features, name="weights")
+    labels = np.arange(max(2, len(weights))) if classes is None else np.array(classes, ndmin=1)
+    if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
+        raise ValueError(f"classes must be a sequence of distinct labels, got {classes!r}")
+    alone = len(weights) == 1 and len(labels) == 2
+    if not len(weights) or not (len(weights) == len(labels) or alone):
+        raise ValueError(
+            "weights must have one row per class, or a single row for two classes, "
+            f"got {len(weights)} rows for classes of shape {labels.shape}"
+        )
+    return weights, labels
+
+
+def check_intercepts(values: object, n_vectors: int, name: str) -> Float64:
+    """Return one finite intercept per weight vector, zeros by default."""
+    array = np.zeros(n_vectors) if values is None else np.array(values, np.float64, ndmin=1)
+    if array.shape != (n_vectors,) or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be {n_vectors} finite values, one per weight vector, got shape {array.shape}")
+    return array
+
+
+def check_link(link: Any) -> str | None:
+    """Check the name of a link, or None."""
+    return None if link is None else check_choice(link, "link", tuple(LINKS))
+
+
+def _check_arrays(recipe: Recipe, scoring: str, codes: Bytes, biases: Array, classes: Array) -> None:
+    """Raise ValueError unless the arrays of a file fit together, because kernels do not check."""
+    n_classes = len(classes) if classes.ndim == 1 else 0
+    shared = n_classes == 2 and biases.shape == (1,)  # one weight vector for two classes
+    if not (n_classes and (shared or biases.shape == (n_classes,))):
+        raise ValueError(f"biases of shape {biases.shape} do not fit classes of shape {classes.shape}")
+    check_operands(recipe, codes, biases)
+    recipe.check(np.ascontiguousarray(codes[:, : recipe.code_bytes]), name="codes")
+    if scoring not in recipe.scorings:
+        raise ValueError(f"{recipe.family} codes have no {scoring} scores")
+    if biases.dtype != np.float64 or not (np.abs(biases) <= MAX_NORM).all():
+        raise ValueError(f"biases must be float64 of at most {MAX_NORM:g}, above which logits overflow")
+
+
+# Links from logits to probabilities
+
+
+def probabilities(link: str, logits: Float64) -> Float64:
+    """Return probabilities (n_samples, n_classes) of logits (n_samples, n_vectors); one column means two classes."""
+    values = LINKS[link](np.hstack([-logits, logits]) if logits.shape[1] == 1 else logits)
+    return np.asarray(values / values.sum(axis=1, keepdims=True))
+
+
+def _softmax(logits: Float64) -> Float64:
+    powers: Float64 = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers
+
+
+def _sigmoid(logits: Float64) -> Float64:
+    small = np.exp(-np.abs(logits))  # no overflow on either side
+    return np.asarray(np.where(logits >= 0, 1, small) / (1 + small))
+
+
+def _modified_huber(logits: Float64) -> Float64:
+    """Apply the link of SGDClassifier(loss="modified_huber"): linear in [-1, 1], uniform if all logits are below -1."""
+    ramps = (np.clip(logits, -1, 1) + 1) / 2
+    return np.where(ramps.sum(axis=1, keepdims=True) > 0, ramps, 1.0)
+
+
+LINKS: dict[str, Callable[[Float64], Float64]] = {
+    "sigmoid": _sigmoid,
+    "softmax": _softmax,
+    "modified_huber": _modified_huber,
+}
+
+
+# Files
+
+
+def write_head(path: str | os.PathLike[str], record: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Write a safetensors file atomically: arrays, and a JSON record with a checksum of all of it."""
+    plain = {name: np.ascontiguousarray(one, one.dtype.newbyteorder("<")) for name, one in arrays.items()}
+    if odd := [str(one.dtype) for one in plain.values() if one.dtype not in KINDS]:
+        raise TypeError(f"a head of dtype {odd[0]} cannot be saved; convert weights and classes to float32 or float64")
+    plain = dict(sorted(plain.items(), key=lambda item: -item[1].itemsize))  # aligned, without gaps
+    text = json.dumps({"format": FORMAT} | record)
+    header = pack_header(plain, {"head": text, "checksum": str(_checksum(text, plain))})
+    write_file(path, lambda file: [file.write(header), *(file.write(one.data) for one in plain.values())])
+
+
+def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the record and the arrays of a head file; raise StorageError for any other file."""
+    try:
+        content = np.fromfile(path, np.uint8)
+        size = header_size(content[:8].tobytes(), len(content))
+        header = parse_header(content[8 : 8 + size].tobytes(), len(content))
+        text, stored = header.metadata["head"], int(header.metadata["checksum"])
+        arrays = {name: one.view(content) for name, one in header.tensors.items() if one.dtype is not None}
+        record = parse_json(text.encode())
+        version = record["format"]
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except (*MALFORMED, AttributeError) as error:
+        _raise_not_a_head(path, f"{error!r}; Head.save writes heads")
+    if version != FORMAT:
+        _raise_not_a_head(path, f"format {version!r}, this version reads format {FORMAT}; upgrade topsign")
+    if stored != (computed := _checksum(text, arrays)):
+        raise StorageError.bad_checksum(path, "head", stored=stored, computed=computed)
+    return record, arrays
+
+
+def _checksum(text: str, arrays: dict[str, Array]) -> int:
+    value = zlib.crc32(text.encode())
+    for name, one in sorted(arrays.items()):
+        value = zlib.crc32(one.data if one.size else b"", zlib.crc32(f"{name} {one.dtype} {one.shape}".encode(), value))
+    return value
+
+
+def _raise_not_a_head(path: str | os.PathLike[str], why: str) -> NoReturn:
+    raise StorageError(path, "head", f"not a head that this version can read: {why}")

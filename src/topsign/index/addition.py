@@ -24,7 +24,7 @@ from .._checks import (
 from .._extensions import load_extension
 from .._files import Record
 from .._random import make_seed
-from ..encoding import Coder, check_signals, encode
+from ..encoding import BlockEncoder, check_signals, encode
 from ..errors import StorageError
 from ..families import METRICS, Recipe, check_parameters
 from ..projections.blocks import float_blocks
@@ -74,7 +74,7 @@ BLOCK_BYTES = 2**24  # bytes of signals per block
 
 CODES_BYTES = 2**27  # bytes of new codes that are held as rows before they become blocks
 
-CoderOf = Callable[[Recipe], Coder]
+EncoderOf = Callable[[Recipe], BlockEncoder]
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class Addition:
     replacing: bool
     source: tuple[str, Record] | None
     feature_names: tuple[str, ...] | None
-    coder: CoderOf | None
+    encoder: EncoderOf | None
 
     @classmethod
     def checked(
@@ -99,7 +99,7 @@ class Addition:
         feature_names: tuple[str, ...] | None,
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
-        coder: CoderOf | None,
+        encoder: EncoderOf | None,
         replacing: bool,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
@@ -111,14 +111,14 @@ class Addition:
         texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
         check_source(source)
         names = names_of_columns(signals)
-        return cls(values, part, given, texts, replacing, source, names, coder)
+        return cls(values, part, given, texts, replacing, source, names, encoder)
 
     def __len__(self) -> int:
         return int(self.part.stop - self.part.start)
 
     def encode(self, recipe: Recipe, part: slice) -> Bytes:
         """Encode rows."""
-        return encode(recipe, self.signals, part=part, coder=None if self.coder is None else self.coder(recipe))
+        return encode(recipe, self.signals, part=part, encoder=None if self.encoder is None else self.encoder(recipe))
 
     def check_signals(self, recipe: Recipe) -> None:
         """Raise the errors of :meth:`encode` without encoding."""
@@ -172,16 +172,16 @@ def _pieces(parts: list[slice], n_rows: int) -> Iterator[slice]:
             yield slice(start, min(start + n_rows, part.stop))
 
 
-def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | None:
-    """Return the factory of coders for a device, or None for the CPU.
+def encoder_for(device: str | None, recipe: Recipe | type[Recipe]) -> EncoderOf | None:
+    """Return the factory of encoders for a device, or None for the CPU.
 
     Raises before anything is learned if the device does not support the recipe, or its class if it is not learned yet.
     """
     if device is None:
         return None
     gpu = load_extension("gpu")
-    gpu.check_coder(recipe, device)
-    made: CoderOf = lru_cache(maxsize=1)(lambda known: gpu.make_coder(known, device))
+    gpu.check_encoder(recipe, device)
+    made: EncoderOf = lru_cache(maxsize=1)(lambda known: gpu.block_encoder(known, device))
     return made
 
 

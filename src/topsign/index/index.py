@@ -32,7 +32,7 @@ from ..store import (
     save_store,
     store_for_recipe,
 )
-from .addition import OWN, Addition, DeferredIndex, coder_for
+from .addition import OWN, Addition, DeferredIndex, encoder_for
 from .base import BaseIndex, LearnedIndex
 from .entries import EntrySet, Ids, LocalEntries, rows_of
 from .regions import RegionSummary
@@ -234,8 +234,8 @@ class Index(BaseIndex):
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
         deferred, made = self._deferred, None
-        coder = coder_for(device, self.recipe if deferred is None else deferred.recipe_type)
-        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
+        encoder = encoder_for(device, self.recipe if deferred is None else deferred.recipe_type)
+        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "encoder": encoder}
         addition = Addition.checked(signals, **known, **options)
         if deferred is not None:
             if deferred.can_wait(addition):

@@ -2,7 +2,7 @@
 
 >>> import torch, topsign as ts
 >>> linear = torch.nn.Linear(512, 1000)
->>> small = ts.nn.compress(linear, family="grouped", n_bytes=30, random_state=7)
+>>> small = ts.nn.compress(linear, n_bytes=30, random_state=7)
 >>> small.nbytes
 36000
 >>> small(torch.randn(8, 512)).shape, small.topk(torch.randn(8, 512), k=5).indices.shape
@@ -18,8 +18,7 @@ try:
 except ImportError:
     raise ImportError(f"topsign.nn needs PyTorch, which is not installed; {_install('torch')}") from None
 
-from .compression import compress, compress_module
-from .layer import CompressedLinear
+from .layer import CompressedLinear, compress, compress_module
 from .onnx import export_onnx
 
 __all__ = ["CompressedLinear", "compress", "compress_module", "export_onnx"]

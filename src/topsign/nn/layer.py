@@ -1,24 +1,24 @@
-"""Compressed linear layer for PyTorch."""
+"""Compressed linear layer for PyTorch, and the compression of layers block by block."""
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_count
+from .._arrays import Float32
+from .._checks import check_choice, check_count, suggests_keywords
 from .._files import Record
 from .._random import RandomState
 from ..errors import StorageError
 from ..families import Recipe
-from ..heads import Head, TopK
-from ..heads.recipes import RecipeOptions, empty_weights
-from ..heads.shortlist import Shortlist
+from ..heads import Head, Shortlist, TopK
+from ..heads.size_selection import RecipeOptions
 from ..projections import Projection
 from ..projections.blocks import MAX_NORM
 from . import operators
@@ -31,7 +31,7 @@ STORAGES = {
     "int8": torch.int8,
 }
 CHECKED = ("codes", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state dict
-BLOCK_VALUES = 2**24  # weights of shortlists multiplied per block
+BLOCK_VALUES = 2**24  # weights compressed, or of shortlists multiplied, per block
 
 
 class HeadLayer(torch.nn.Module):
@@ -118,16 +118,11 @@ class CompressedLinear(HeadLayer):
     ----------
     in_features, out_features : int
         Number of features of an input, and of classes.
-    family : "adaptive", "grouped", "trellis", "sign", another registered family, or a Recipe
-        A recipe replaces n_bits, n_bytes, n_pool, basis and random_state. Families that learn from weights need
-        one.
-    n_bits : int, optional
-        Projections that an adaptive code keeps.
-    n_bytes : int, optional
+    family : "grouped", "trellis", "sign", "adaptive", another registered family, or a Recipe
+        A recipe replaces n_bytes, n_bits, n_pool, basis and random_state. Families that learn from weights need one.
+    n_bytes : int
         Bytes of a code without the two of its scale.
-    n_pool : int, optional
-        Projections computed for adaptive codes; in_features by default.
-    basis : kind or Projection, optional
+    n_bits, n_pool, basis
         As in :class:`topsign.CompressedLinearClassifier`.
     bias : bool
     shortlist : int, optional
@@ -154,9 +149,9 @@ class CompressedLinear(HeadLayer):
         in_features: int,
         out_features: int,
         *,
-        family: str | Recipe = "adaptive",
-        n_bits: int | None = None,
+        family: str | Recipe = "grouped",
         n_bytes: int | None = None,
+        n_bits: int | None = None,
         n_pool: int | None = None,
         basis: str | Projection | None = None,
         bias: bool = True,
@@ -167,8 +162,9 @@ class CompressedLinear(HeadLayer):
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        shape = {"n_bits": n_bits, "n_bytes": n_bytes, "n_pool": n_pool, "basis": basis}
-        recipe = _make_recipe(family, self.in_features, **shape, random_state=random_state)
+        options = {"n_bytes": n_bytes, "n_bits": n_bits, "n_pool": n_pool, "basis": basis, "random_state": random_state}
+        given = {name: value for name, value in options.items() if value is not None}
+        recipe = _make_recipe(family, self.in_features, given)
         self._set_recipe(recipe)
         zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32))
         self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
@@ -309,23 +305,22 @@ class CompressedLinear(HeadLayer):
         return recipe
 
 
-def _make_recipe(family: str | Recipe, n_features: int, **options: Any) -> Recipe:
+def _make_recipe(family: str | Recipe, n_features: int, given: dict[str, Any]) -> Recipe:
     """Return the recipe of a layer that has no weights yet."""
     if isinstance(family, Recipe):
-        given = {name: value for name, value in options.items() if value is not None}
         if given or family.n_features != n_features:
             raise ValueError(
                 f"family is a recipe for {family.n_features} features, which takes no further options, got "
                 f"in_features={n_features} and {given}"
             )
         return family
-    made = RecipeOptions(family, **options)
-    if made.needs_weights(n_features):
+    options = RecipeOptions(family, **given)
+    if options.needs_weights(n_features):
         raise ValueError(
-            f"family={family!r} with these options learns from weights; use topsign.nn.compress, or give family= a "
-            "recipe that was learned"
+            f"family={family!r} with these options learns from weights; give a size, use topsign.nn.compress, or give "
+            "family= a recipe that was learned"
         )
-    return made.family.for_weights(empty_weights(n_features), **made.sized(n_features))
+    return options.make(np.empty((0, n_features), np.float32))
 
 
 def _shape(recipe: Recipe) -> Record:
@@ -333,3 +328,128 @@ def _shape(recipe: Recipe) -> Record:
     record = recipe.to_json()
     names = ("family", "n_features", "n_bits", "n_bytes", "n_pool")
     return {name: record[name] for name in names if name in record}
+
+
+# Compressing
+
+
+@suggests_keywords
+@torch.no_grad()
+def compress(
+    linear: torch.nn.Linear,
+    *,
+    family: str = "grouped",
+    n_bytes: int | str = "auto",
+    n_bits: int | str | None = None,
+    n_pool: int | None = None,
+    basis: str | Projection | None = None,
+    shortlist: int | None = None,
+    shortlist_storage: str = "original",
+    random_state: RandomState = None,
+) -> CompressedLinear:
+    """Compress a linear layer; return a :class:`CompressedLinear` on the same device.
+
+    Weights of any dtype and device are converted block by block, so a layer can be compressed if memory does not
+    suffice for a second copy. Families that learn from weights, such as ``family="trellis"`` over principal axes, and
+    ``n_bytes="auto"`` convert all weights at once. The logit of a class with all-zero weights is its bias.
+
+    Parameters
+    ----------
+    linear : torch.nn.Linear
+    n_bytes : int or "auto"
+        As in :class:`topsign.CompressedLinearClassifier`; "auto" predicts the agreement from the weights.
+    shortlist_storage : str
+        "original" (default) is the dtype of the layer; others as in :class:`CompressedLinear`.
+    family, n_bits, n_pool, basis, shortlist, random_state
+        As in :class:`CompressedLinear`.
+
+    Examples
+    --------
+    >>> small = compress(torch.nn.Linear(256, 100), family="trellis", n_bytes=14, random_state=7)
+    >>> small.codes.shape
+    torch.Size([100, 16])
+    """
+    if not isinstance(linear, torch.nn.Linear):
+        _raise_no_layer(linear)
+    weight, bias = linear.weight, linear.bias
+    options = RecipeOptions(
+        family, n_bytes=n_bytes, n_bits=n_bits, n_pool=n_pool, basis=basis, random_state=random_state
+    )
+    learned = np.empty((0, linear.in_features), np.float32)
+    if options.needs_weights(linear.in_features):
+        learned = weight.to("cpu", torch.float32).numpy()
+    recipe, _ = options.choose(learned, shortlist=shortlist)
+    own = str(weight.dtype).removeprefix("torch.")
+    layer = CompressedLinear(
+        linear.in_features,
+        linear.out_features,
+        family=recipe,
+        bias=bias is not None,
+        shortlist=shortlist,
+        shortlist_storage=own if shortlist_storage == "original" else shortlist_storage,
+    )
+    coding, size = recipe.weight_coding(), max(1, BLOCK_VALUES // linear.in_features)
+    for start in range(0, linear.out_features, size):
+        part = slice(start, start + size)
+        values = weight[part].to("cpu", torch.float32).numpy()
+        layer.codes[part] = torch.from_numpy(coding.encode(values))
+        _keep_weights(layer, part, values)
+    if bias is not None and layer.bias is not None:
+        layer.bias.copy_(bias)
+    return layer.to(weight.device)
+
+
+def _keep_weights(layer: CompressedLinear, part: slice, values: Float32) -> None:
+    """Copy a block of weights into the shortlist, if there is one."""
+    if layer.shortlist is None or layer.shortlist_weights is None:
+        return
+    storage = "int8" if layer.shortlist_scales is not None else "original"
+    held = Shortlist.of(layer.shortlist, values, storage)
+    layer.shortlist_weights[part] = torch.from_numpy(held.weights).to(layer.shortlist_weights.dtype)
+    if layer.shortlist_scales is not None and held.row_scales is not None:
+        layer.shortlist_scales[part] = torch.from_numpy(held.row_scales)
+
+
+def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> torch.nn.Module:
+    """Replace a linear layer, given by its dotted name, by its compressed form, in place; return the model.
+
+    If the head of a Hugging Face language model is tied to the input embedding, the embedding remains and the tie is
+    removed. Parameters are those of :func:`compress`.
+
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    >>> type(compress_module(model, "1", n_bytes=16, random_state=7)[1]).__name__
+    'CompressedLinear'
+    """
+    parent, _, child = name.rpartition(".")
+    try:
+        linear = model.get_submodule(name)
+    except AttributeError:
+        _raise_no_layer(None, name=name)
+    if not name or not isinstance(linear, torch.nn.Linear):
+        _raise_no_layer(linear, name=name)
+    setattr(model.get_submodule(parent), child, compress(linear, **parameters))
+    _untie(model, name)
+    return model
+
+
+def _untie(model: Any, name: str) -> None:
+    """Remove the tie of a Hugging Face model's head to its input embedding."""
+    tied = [getattr(model, kept, None) for kept in ("_tied_weights_keys", "all_tied_weights_keys")]
+    key = f"{name}.weight"
+    if not any(isinstance(keys, (dict, list)) and key in keys for keys in tied):
+        return
+    for kept, keys in zip(("_tied_weights_keys", "all_tied_weights_keys"), tied, strict=True):
+        if isinstance(keys, dict):
+            setattr(model, kept, {one: other for one, other in keys.items() if one != key})
+        elif isinstance(keys, list):
+            setattr(model, kept, [one for one in keys if one != key])
+    if getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+        model.config.tie_word_embeddings = False
+
+
+def _raise_no_layer(found: object, *, name: str | None = None) -> NoReturn:
+    where = "" if name is None else f" at {name!r}"
+    what = "nothing" if found is None else type(found).__name__
+    raise TypeError(
+        f"a torch.nn.Linear can be compressed, found {what}{where}; model.named_modules() lists the layers of a model"
+    )

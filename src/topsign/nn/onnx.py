@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_map
 from .._checks import check_choice
 from ..errors import install
 from ..heads.onnx import DOMAIN, LINEAR, TOPK
-from .decoded import DecodedHead, decoded_logits
 from .layer import CompressedLinear, HeadLayer
+from .operators import DecodedHead, decoded_logits
 
 OPERATORS = ("topsign", "standard")
 
@@ -144,7 +144,7 @@ def _register_schemas() -> None:
 
 
 class DecodedLinear(HeadLayer):
-    """Compressed layer with decoded weight vectors, see :class:`topsign.nn.decoded.DecodedHead`."""
+    """Compressed layer with decoded weight vectors, see :class:`topsign.nn.operators.DecodedHead`."""
 
     weights: Tensor  # (out_features, in_features) int8
     scales: Tensor

@@ -1,7 +1,8 @@
 """Custom PyTorch operators: estimated logits and best classes, on the device of the tensors.
 
-They are ``torch.library`` operators with fake implementations, so torch.compile, torch.export and torch.jit.trace keep
-them as single nodes. Importing this module registers them.
+On the CPU and on CUDA, kernels compute them from the codes; other devices multiply with decoded weights. The operators
+are ``torch.library`` operators with fake implementations, so torch.compile, torch.export and torch.jit.trace keep them
+as single nodes. Importing this module registers them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ from collections import OrderedDict
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .._warning import warn
 from ..families import Recipe
+from ..families.weight_coding import CodedWeights
+from ..gpu import GpuError, HeadScanner, cuda_device
+from ..gpu.encoding import InputRounder
+from ..gpu.scan import MAX_K, DeviceQueries
+from ..heads import Shortlist
 from ..heads.scores import Scores, check_operands
-from . import cuda
-from .decoded import DecodedHead
+from ..projections import Hadamard
 
+BLOCK_VALUES = 2**22  # weights decoded or multiplied per block
 LAYERS = 16  # layers whose codes are cached in the form in which they are searched
 
 
@@ -98,6 +106,97 @@ class CpuHead:
         return torch.from_numpy(values), torch.from_numpy(classes)
 
 
+class CudaHead:
+    """Codes searched by the kernels of ``topsign.gpu``.
+
+    With a Hadamard projection, results have the bits of the CPU; PyTorch computes other projections as matrix products.
+    """
+
+    def __init__(self, recipe: Recipe, codes: Tensor, bias: Tensor | None) -> None:
+        coding, device = recipe.weight_coding(), cuda_device(codes.device.index or 0)
+        assert isinstance(coding, CodedWeights)
+        scoring = coding.recipe.scoring_of("log", code_bytes=coding.nbytes)
+        biases = None if bias is None else bias.contiguous()
+        with device.stream_of(codes):
+            self._scanner = HeadScanner(scoring, codes.contiguous(), biases, device=device)
+            self._rounder = InputRounder(coding.recipe, device=device)
+        self._matrix: Tensor | None = None
+        projection = coding.recipe.projection
+        if not isinstance(projection, Hadamard):
+            self._matrix = torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(codes.device)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return the logits of float32 rows, (n_rows, n_classes)."""
+        found: Tensor = self._scanner.logits(self._inputs(rows))
+        return found
+
+    def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the k highest logits of each row and their classes; ties by ascending class."""
+        if k > MAX_K:  # more than a thread block sorts
+            values, classes = self.logits(rows).sort(dim=1, descending=True, stable=True)
+            return values[:, :k], classes[:, :k]
+        values, classes = self._scanner.topk(self._inputs(rows), k)
+        return values, classes
+
+    def _inputs(self, rows: Tensor) -> DeviceQueries:
+        """Project and round float32 rows."""
+        if self._matrix is None:
+            return self._rounder.round(rows.contiguous())
+        norms = None
+        if self._rounder.normalises:
+            norms = rows.double().square().sum(1).sqrt()
+            rows = rows * torch.where(norms > 0, 1 / norms, 0.0).float().unsqueeze(1)
+        return self._rounder.round_projected(rows @ self._matrix.T, norms)
+
+
+@lru_cache(maxsize=1)
+def cuda_is_usable() -> bool:
+    """Return whether the kernels can be used; if not, warn once with the reason."""
+    try:
+        cuda_device(torch.cuda.current_device())
+    except GpuError as error:
+        warn(f"layers on CUDA multiply with decoded weights, which is slow: {error}", RuntimeWarning)
+        return False
+    return True
+
+
+class DecodedHead:
+    """Weight vectors as int8 rows with scales, on any device.
+
+    The rounding error of a weight is at most 1 / 254 of the largest weight of its row, far less than that of the codes.
+    Inputs are not rounded.
+    """
+
+    def __init__(self, recipe: Recipe, codes: Tensor, bias: Tensor | None) -> None:
+        coding, self.bias = recipe.weight_coding(), bias
+        self.step = max(1, BLOCK_VALUES // recipe.n_features)
+        rows = codes.cpu().contiguous().numpy()
+        parts = [
+            Shortlist.of(1, coding.decode(rows[start : start + self.step]), "int8")
+            for start in range(0, len(rows), self.step)
+        ]
+        self.weights = torch.cat([torch.from_numpy(part.weights) for part in parts]).to(codes.device)
+        self.scales = torch.cat([torch.from_numpy(part.row_scales) for part in parts]).to(codes.device)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return the logits of float32 rows, (n_rows, n_classes)."""
+        parts = [slice(start, start + self.step) for start in range(0, len(self.weights), self.step)]
+        products = [decoded_logits(rows, self.weights[part], self.scales[part], None) for part in parts]
+        logits = torch.cat(products, dim=1)
+        return logits if self.bias is None else logits + self.bias
+
+    def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the k highest logits of each row and their classes; ties by ascending class."""
+        values, classes = self.logits(rows).sort(dim=1, descending=True, stable=True)
+        return values[:, :k], classes[:, :k]
+
+
+def decoded_logits(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Return products of inputs with int8 rows times their scales, in float32, plus biases."""
+    logits = (x.float() @ weights.float().T) * scales
+    return logits if bias is None else logits + bias
+
+
 _heads: OrderedDict[tuple[object, ...], tuple[list[StorageWeakRef], LayerHead]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -135,8 +234,8 @@ def _freed(storages: list[StorageWeakRef]) -> bool:
 def _make_head(recipe: Recipe, codes: Tensor, bias: Tensor | None) -> LayerHead:
     if codes.device.type == "cpu":
         return CpuHead(recipe, codes, bias)
-    if codes.is_cuda and cuda.executes(recipe) and cuda.usable():
-        return cuda.CudaHead(recipe, codes, bias)
+    if codes.is_cuda and isinstance(recipe.weight_coding(), CodedWeights) and cuda_is_usable():
+        return CudaHead(recipe, codes, bias)
     return DecodedHead(recipe, codes, bias)
 
 
