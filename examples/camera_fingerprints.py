@@ -85,17 +85,19 @@ def learn_evidence(residuals, cameras, n_bits):
         for left in np.unique(place)
     ]
     matches, impostors = (np.concatenate(part) for part in zip(*known, strict=True))
-    return matches, ts.significance.EmpiricalNull(impostors, method="normal")
+    return matches, impostors
 
 
-def report_evidence(genuine, impostor, matches, null, figure):
+def report_evidence(genuine, impostor, matches, impostors, figure):
     """Print error rates of the learned threshold and likelihood ratios on the other photographs."""
-    threshold = float(null.threshold(0.01))
+    null = ts.significance.ScoreCalibration.fit(impostors, n_entries=1, tail="normal")
+    threshold = null.threshold(0.01)
     print(
         f"\nthreshold for one false alarm in 100: {threshold:.4f}; {np.mean(genuine < threshold):.1%} of the questioned"
     )
     print(f"photographs miss it at their own camera, and {np.mean(impostor >= threshold):.1%} pass it at another")
-    ratios = [null.likelihood_ratio(scores, matches=matches) for scores in (genuine, impostor)]
+    model = ts.significance.LikelihoodRatioModel.fit(matches, impostors=impostors)
+    ratios = [model.ratio(scores) for scores in (genuine, impostor)]
     typical = int(np.argsort(ratios[0].log10)[len(genuine) // 2])
     low, high = (10 ** getattr(ratios[0], name)[typical] for name in ("low", "high"))
     print(f"likelihood ratio of a typical match: {10 ** ratios[0].log10[typical]:.0f} ({low:.0f} to {high:.0f}),")
@@ -115,7 +117,7 @@ def draw(path, genuine, impostor, null, n_bits):
     bins = np.linspace(min(impostor.min(), 0), genuine.max(), 40)
     axes.hist(impostor, bins, density=True, color="#D55E00", alpha=0.6, label="photographs of other cameras")
     axes.hist(genuine, bins, density=True, color="#0072B2", alpha=0.7, hatch="//", label="photographs of the camera")
-    mean, spread = np.mean(null.impostors), np.std(null.impostors, ddof=1)
+    mean, spread = np.mean(null.best), np.std(null.best, ddof=1)
     normal = np.exp(-(((bins - mean) / spread) ** 2) / 2) / (spread * np.sqrt(2 * np.pi))
     axes.plot(bins, normal, "k--", lw=1.5, label="null distribution from enrolled photographs")
     axes.set(xlabel=f"estimated correlation with a fingerprint, {n_bits} bits kept", ylabel="density")
@@ -145,12 +147,12 @@ def main():
 
     known = index.search(residuals[enrolled], k=len(names))
     others = cameras[enrolled, np.newaxis] != np.arange(len(names))
-    null = ts.significance.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
+    null = ts.significance.ScoreCalibration.fit(by_camera(known, known.scores)[others], n_entries=1, tail="normal")
 
     questioned, truth = index.search(residuals[~enrolled], k=len(names)), cameras[~enrolled]
     named, best = questioned.ids[:, 0], questioned.scores[:, 0]
     theoretical = ts.significance.correct_pvalues(questioned.p_values[:, 0], n_entries=len(names) * len(truth))
-    empirical = ts.significance.correct_pvalues(null.pvalue(best), n_entries=len(names) * len(truth))
+    empirical = ts.significance.correct_pvalues(null.p_value(best), n_entries=len(names) * len(truth))
     print(
         f"right: {np.count_nonzero(named == truth)} of {len(truth)}; largest p-value of a first place, "
         f"corrected for all"

@@ -216,12 +216,6 @@ CALLS = [
         ValueError,
         "n_entries must be at least 1, got 0",
     ),
-    (lambda: ts.significance.EmpiricalNull([1.0]), ValueError, "at least two finite scores, got 1"),
-    (
-        lambda: ts.significance.EmpiricalNull([1.0, 2.0], method="magic"),
-        ValueError,
-        "method must be one of 'rank', 'normal'",
-    ),
     (
         lambda: ts.theory.roc(correlation=0.1, n_features=100),
         ValueError,

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
-from topsign.index.significance import best_by_query, bulk_scores, own_scores
+from topsign.index.significance import best_statistics, bulk_scores, own_scores
 from topsign.paper.heads import load_cifar10_head
 from topsign.search import query_blocks
 
@@ -126,8 +126,7 @@ def test_few_near_duplicates_raise_thresholds_only(rng):
     mixed.add(np.concatenate([signals, signals[:10] + 0.01 * rng.standard_normal((10, 128))]))
     thresholds = []
     for index in (clean, mixed):
-        null = index.calibrate().nulls["asymmetric"]
-        thresholds.append(null.search_threshold(0.01, len(index)))
+        thresholds.append(index.calibrate().threshold(0.01))
         copies = signals[:200] + 0.1 * np.linalg.norm(signals[0]) / np.sqrt(128) * rng.standard_normal((200, 128))
         assert fired(index, copies, 0.01) >= 0.95
     assert thresholds[1] >= thresholds[0] - 0.01
@@ -160,18 +159,34 @@ def test_impostors_that_are_entries_are_refused(rng, kind):
     assert index.calibration is None
 
 
-def test_levels_are_shared_after_growth(rng):
-    """With four times as many entries of the same kind, the level of each entry is divided by four."""
+def test_false_alarm_rates_hold_after_growth(rng):
+    """With ten times as many entries of the same kind, the threshold rises, and no further than necessary."""
     index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
     index.add(anisotropic(rng, 1000))
-    index.calibrate(anisotropic(rng, 1000))
-    index.add(anisotropic(rng, 3000))
+    learned = index.calibrate(anisotropic(rng, 1000))
+    assert learned.is_straight
+    first = index.search(anisotropic(rng, 300), k=1)
+    index.add(anisotropic(rng, 9000))
     n = 2000
-    assert fired(index, anisotropic(rng, n), 0.05) < 1.5 * 0.05 + 4 * np.sqrt(0.05 / n)
-    with pytest.raises(
-        ValueError, match=r"false_alarm=0\.0002 is below 0\.0004, the least that 1,000 impostors support"
-    ):
-        index.within(anisotropic(rng, 2), false_alarm=0.0002)
+    for level in (0.05, 0.01):
+        rate = fired(index, anisotropic(rng, n), level)
+        assert level / 5 < rate < 1.3 * level + 4 * np.sqrt(level * (1 / n + 1 / 1000)), level
+    assert fired(index, anisotropic(rng, n), 0.05) < np.mean(
+        index.search(anisotropic(rng, n), k=1).scores >= learned.threshold(0.05)
+    )  # a threshold that does not grow
+    grown = index.search(anisotropic(rng, 300), k=1)
+    assert abs(np.log(np.median(grown.e_values) / np.median(first.e_values))) < 0.5
+    with pytest.raises(ValueError, match=r"false_alarm=9e-05 is below 0\.0001, the least that 1,000 queries support"):
+        index.within(anisotropic(rng, 2), false_alarm=9e-5)
+
+
+def test_repeated_impostors_count_once(rng):
+    index = ts.Index(128, family="adaptive", n_bits=24, random_state=1)
+    index.add(anisotropic(rng, 3000))
+    with pytest.raises(ValueError, match="at least 153 impostors to calibrate with, got 10;"):
+        index.calibrate(np.tile(anisotropic(rng, 10), (60, 1)))
+    impostors = anisotropic(rng, 200)
+    assert index.calibrate(np.concatenate([impostors, impostors])).n_queries == 200
 
 
 def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
@@ -187,19 +202,21 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
         queries = anisotropic(rng, 30)
         neighbors = again.search(queries, k=20)
         assert_array_equal(neighbors.p_values, index.search(queries, k=20).p_values)
-        rho = again.search(queries, k=20).scores.astype(np.float64)
-        assert_allclose(neighbors.p_values, learned.nulls["asymmetric"].p_values(rho))
+        best = neighbors.scores[neighbors.e_values < 0.6]  # above the median; thresholds grow in steps of 5%
+        expected = learned.e_value(best, 1575) / 1575 * 1503
+        assert_allclose(neighbors.e_values[neighbors.e_values < 0.6], expected, rtol=1e-9)
+        assert len(best) > 9
         assert_allclose(10**neighbors.log10_p_values, neighbors.p_values)
         exact = again.search(queries, k=5, rescore=np.concatenate([signals, impostors[:3]]))
         assert (exact.p_values >= learned.floor / 1500).all()
         for scoring in ("asymmetric", "hamming"):
-            null = learned.nulls[scoring]
+            null = again.nulls[scoring]
             whole = again.search(queries, k=len(again), scoring=scoring)
             values = whole.scores.astype(np.float64) if scoring == "asymmetric" else -np.round(whole.distances * 32)
             matches = again.within(queries, false_alarm=0.5, scoring=scoring, force=True)
             assert len(matches.ids) == np.count_nonzero(values >= null.search_threshold(0.5, len(again)))
             assert len(matches.ids) > 0
-        with pytest.raises(ValueError, match="the least that 400 impostors support; calibrate with about 99,951"):
+        with pytest.raises(ValueError, match="the least that 400 queries support; calibrate with about 99,751"):
             again.within(queries, false_alarm=1e-6)
 
 
@@ -258,7 +275,7 @@ def test_a_damaged_calibration_is_reported(rng, tmp_path):
     index.calibrate(anisotropic(rng, 300))
     with index._store.change() as change:
         record = change.sources["topsign:calibration"]
-        nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"best": "none"}}
+        nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"knots": "none"}}
         change.sources["topsign:calibration"] = record | {"nulls": nulls}
     with pytest.raises(ts.StorageError, match="calibration: cannot be read"):
         index.search(anisotropic(rng, 2))
@@ -410,8 +427,8 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
         np.nanmax(others, axis=1), everything[:, 1]
     )  # the largest score would be that of the signal itself
     hits = scan.nearest(snapshot, 2)
-    assert_array_equal(best_by_query(scan, hits, own), everything[:, 1])
-    assert_array_equal(best_by_query(scan, hits, None), everything[:, 0])
+    assert_array_equal(best_statistics(scan, hits, own, 1)[:, 0], everything[:, 1])
+    assert_array_equal(best_statistics(scan, hits, None, 2), everything[:, :2])
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "trellis"])

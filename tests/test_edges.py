@@ -70,7 +70,7 @@ def test_false_alarm_has_one_range(signals, tmp_path, level):
         lambda: index.within(signals[:1], false_alarm=level),
         lambda: index.pairs(false_alarm=level),
         lambda: ts.theory.plan(correlation=0.1, detection=0.9, false_alarm=level, n_features=64),
-        lambda: ts.significance.EmpiricalNull(np.arange(2000.0)).threshold(level),
+        lambda: ts.significance.ScoreCalibration.fit(np.arange(2000.0), n_entries=9).threshold(level),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="false_alarm must lie strictly between 0 and 1, got"):

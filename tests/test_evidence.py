@@ -7,15 +7,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from topsign import StorageError, plots
-from topsign.significance import EmpiricalNull, LikelihoodRatioModel, likelihood_ratios
+from topsign.significance import LikelihoodRatioModel, likelihood_ratios
 
 # For two normal distributions with equal variances the log-likelihood ratio is linear: 2.5 x - 3.125 (natural log).
 SHIFT = 2.5
 
 
 def ratios(rng, n_matches, n_impostors, observed, **options):
-    null = EmpiricalNull(rng.standard_normal(n_impostors))
-    return null.likelihood_ratio(observed, matches=SHIFT + rng.standard_normal(n_matches), **options)
+    impostors = rng.standard_normal(n_impostors)
+    matches = SHIFT + rng.standard_normal(n_matches)
+    return LikelihoodRatioModel.fit(matches, impostors=impostors, **options).ratio(observed)
 
 
 def test_ratios_are_those_of_the_laws():
@@ -28,8 +29,9 @@ def test_ratios_are_those_of_the_laws():
 
 def test_ratios_are_monotone_and_bounded_by_the_data():
     rng = np.random.default_rng(3)
-    null = EmpiricalNull(rng.standard_normal(500))
-    found = null.likelihood_ratio(np.linspace(-50, 50, 400), matches=20 + rng.standard_normal(30))
+    impostors = rng.standard_normal(500)
+    model = LikelihoodRatioModel.fit(20 + rng.standard_normal(30), impostors=impostors)
+    found = model.ratio(np.linspace(-50, 50, 400))
     assert (np.diff(found.log10) >= 0).all()
     assert_allclose([found.log10.min(), found.log10.max()], [-np.log10(31), np.log10(501)])
     # Distributions so far apart bound the evidence for a match from below but not from above.
@@ -42,8 +44,8 @@ def test_ratios_are_monotone_and_bounded_by_the_data():
 def test_smaller_may_be_closer():
     rng = np.random.default_rng(4)
     impostors, matches = rng.standard_normal(300), SHIFT + rng.standard_normal(100)
-    larger = EmpiricalNull(impostors).likelihood_ratio([0.0, 2.0], matches=matches)
-    smaller = EmpiricalNull(-impostors, closer="smaller").likelihood_ratio([0.0, -2.0], matches=-matches)
+    larger = LikelihoodRatioModel.fit(matches, impostors=impostors).ratio([0.0, 2.0])
+    smaller = LikelihoodRatioModel.fit(-matches, impostors=-impostors, closer="smaller").ratio([0.0, -2.0])
     assert_allclose(larger.log10, smaller.log10)
 
 
@@ -52,9 +54,7 @@ def test_swapped_matches_and_impostors_are_refused(tmp_path):
     known, others = SHIFT + rng.standard_normal(50), rng.standard_normal(400)
     words = r"closer than known impostors, but only \d% of the pairs .* swap them back, .* pass closer="
     with pytest.raises(ValueError, match=words):
-        EmpiricalNull(known).likelihood_ratio(1.0, matches=others)
-    with pytest.raises(ValueError, match=words):
-        EmpiricalNull(others, closer="smaller").likelihood_ratio(1.0, matches=known)
+        LikelihoodRatioModel.fit(known, impostors=others, closer="smaller")
     with pytest.raises(ValueError, match=words):
         LikelihoodRatioModel.fit(others, impostors=known)
     with pytest.raises(ValueError, match=words):
@@ -162,27 +162,12 @@ def test_words_follow_the_scale():
     assert found.words[2].endswith("support for the same source")
 
 
-@pytest.mark.parametrize("method", ["rank", "normal"])
-@pytest.mark.parametrize("closer", ["larger", "smaller"])
-def test_thresholds_are_the_least_significant_scores(method, closer):
-    null = EmpiricalNull(np.random.default_rng(6).standard_normal(999), method=method, closer=closer)
-    for level in (0.5, 0.05, 0.01):
-        at = null.threshold(level)
-        assert null.pvalue(at) <= level * (1 + 1e-9)
-        assert null.pvalue(at - (0.02 if closer == "larger" else -0.02)) > level - (0.002 if method == "rank" else 0)
-    unreachable = EmpiricalNull([1.0, 2.0, 3.0], closer=closer).threshold(0.1)
-    assert unreachable == (np.inf if closer == "larger" else -np.inf)
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        null.threshold(0)
-
-
 def test_bad_matches_raise():
-    null = EmpiricalNull([0.0, 1.0])
     with pytest.raises(ValueError, match="matches must be at least two finite scores, got 1"):
-        null.likelihood_ratio(0.5, matches=[1.0])
+        LikelihoodRatioModel.fit([1.0], impostors=[0.0, 1.0])
     for confidence in (0, 1):
         with pytest.raises(ValueError, match="confidence must lie in"):
-            null.likelihood_ratio(0.5, matches=[1.0, 2.0], confidence=confidence)
+            LikelihoodRatioModel.fit([1.0, 2.0], impostors=[0.0, 1.0], confidence=confidence)
 
 
 def test_plots_are_drawn(tmp_path):

@@ -361,7 +361,7 @@ def test_a_crafted_calibration_does_not_hang(tmp_path, rng, best):
 
     def change(record):
         for null in record["sources"]["topsign:calibration"]["nulls"].values():
-            null["best"] = best
+            null["scores"] |= {"best": best, "slopes": None}
 
     rewrite(path, manifest=change)
     index, start = ts.open_index(path, readonly=True), time.process_time()

@@ -139,23 +139,23 @@ def test_corrections():
     assert_allclose(best, [1e-3, 5e-3])
 
 
-@pytest.mark.parametrize("method", ["rank", "normal"])
+@pytest.mark.parametrize("tail", ["none", "normal"])
 @pytest.mark.parametrize("closer", ["larger", "smaller"])
-def test_an_empirical_null_is_calibrated(rng, method, closer):
+def test_an_empirical_null_is_calibrated(rng, tail, closer):
     """p-values of new scores are uniform for a null distribution with unknown mean and variance."""
     p_values = []
     for _ in range(300):
         scores = 0.02 + 0.07 * rng.standard_normal(61)
-        null = significance.EmpiricalNull(scores[:60], method=method, closer=closer)
-        p_values.append(null.pvalue(scores[60]))
-    if method == "rank":  # one of 61 equally likely values, so randomise it
+        null = significance.ScoreCalibration.fit(scores[:60], n_entries=1, tail=tail, closer=closer)
+        p_values.append(null.p_value(scores[60]))
+    if tail == "none":  # one of 61 equally likely values, so randomise it
         p_values = np.array(p_values) - rng.random(300) / 61
     assert kstest(p_values, "uniform").pvalue > LEVEL
 
 
 def test_the_rank_null_counts_ties_against_the_match():
-    null = significance.EmpiricalNull([1, 2, 2, 3], closer="smaller")
-    assert_allclose(null.pvalue([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
+    null = significance.ScoreCalibration.fit([1, 2, 2, 3], n_entries=1, closer="smaller")
+    assert_allclose(null.p_value([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(64, 64), (64, 1024), (512, 8192)])
@@ -177,9 +177,9 @@ def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away(
 
 @pytest.mark.parametrize("closer", ["larger", "smaller"])
 def test_the_threshold_of_a_normal_null_has_the_level_as_its_p_value(rng, closer):
-    null = significance.EmpiricalNull(rng.standard_normal(50), method="normal", closer=closer)
+    null = significance.ScoreCalibration.fit(rng.standard_normal(50), n_entries=1, tail="normal", closer=closer)
     for level in (1e-6, 0.01, 0.3, 0.9):
-        assert_allclose(null.pvalue(null.threshold(level)), level, rtol=1e-9)
+        assert_allclose(null.p_value(null.threshold(level)), level, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_features", [3, 10, 400])

@@ -51,8 +51,7 @@ INNER_LAYERS = {
     ],
     "significance": [
         {"p_values", "likelihood_ratios"},
-        {"null_distributions", "calibration"},
-        {"score_calibration"},
+        {"null_distributions", "score_calibration"},
         {"__init__"},
     ],
     "families": [

@@ -112,8 +112,6 @@ def test_scores_that_bend_upwards_are_not_extrapolated(law):
         assert np.mean(rates) <= level + 4 * level / math.sqrt(2000 * level / growth * 6), (growth, level)
     with pytest.raises(ValueError, match=r"among 50,000 entries \(thresholds bend upwards.* calibrate with about"):
         known[0].threshold(0.01, 50 * N)
-    with pytest.raises(ValueError, match="cannot extrapolate to 3,000 entries: thresholds bend upwards"):
-        known[0].grown(3 * N)
     assert known[0].p_value(50.0, 3 * N) == pytest.approx(min(1.0, 3 * known[0].p_value(50.0)))
 
 
@@ -150,6 +148,42 @@ def test_rates_that_the_sample_does_not_support_are_refused():
                 one.matches([0.5], 0.01)
     for tail, floor in (("pareto", 1 / 1540), ("normal", 0.0)):
         assert ScoreCalibration.fit(np.linspace(0, 1, 153), n_entries=N, tail=tail).floor == floor
+
+
+TAILS = {
+    "gumbel": stats.gumbel_r(),
+    "student": stats.t(3),
+    "normal": Independent(stats.norm),
+    "bounded": stats.beta(3, 3),
+}
+
+
+@pytest.mark.parametrize("law", TAILS)
+@pytest.mark.parametrize("m", [153, 2000])
+def test_rates_by_the_tail_model_hold(law, m):
+    """The mean rate is at most nominal, and 1 of 10 calibrations exceeds 1.5 times that, within 4 standard errors."""
+    rng, n_calibrations = np.random.default_rng(0), 40
+    if law == "normal":
+        samples, reached = [TAILS[law].lists(rng, m, 1) for _ in range(n_calibrations)], lambda t: TAILS[law].rate(t, N)
+    else:
+        samples, reached = TAILS[law].rvs((n_calibrations, m), random_state=rng), TAILS[law].sf
+    known = [ScoreCalibration.fit(one, n_entries=N, tail="pareto") for one in samples]
+    for level in (0.01, 3 * known[0].floor, 1.5 * known[0].floor):
+        rates = np.array([reached(one.threshold(level)) for one in known])
+        spread = max(rates.std(), level / np.sqrt(m * level))
+        assert rates.mean() <= level + 4 * spread / np.sqrt(n_calibrations), level
+        assert law == "bounded" or rates.mean() >= level / 20, level
+        assert np.mean(rates > 1.5 * level) <= 0.1 + 4 * np.sqrt(0.09 / n_calibrations), level
+    p_values = known[0].p_value(np.linspace(-9, 99, 500))
+    assert (np.diff(p_values) <= 0).all()
+    assert p_values[-1] >= known[0].floor
+
+
+@pytest.mark.parametrize("best", [[0.5] * 200, [1e-300, 1e300] * 100, [-1e308] * 100 + [1e308] * 100])
+def test_extreme_scores_are_fast(best):
+    one = ScoreCalibration.fit(best, n_entries=10, tail="pareto")
+    assert (one.p_value([-1.0, 0.0, 1.0, 1e308]) > 0).all()
+    assert min(best) <= one.threshold(0.5) <= one.threshold(one.floor)
 
 
 def test_matches_p_values_and_e_values():

@@ -14,7 +14,7 @@ import scipy  # loads its modules on first use
 
 from .._arrays import Float64
 from ..errors import StorageError
-from ..significance import EmpiricalNull
+from ..significance import ScoreCalibration
 from .photographs import CONDITIONS
 
 FORMAT = 1
@@ -236,15 +236,15 @@ class ConditionNull:
         self.impostors, self.condition = impostors, condition
         self.fit_p_value = normality_p_value(impostors)
         self.tail_fits = self.fit_p_value >= REJECTED
-        self._null = EmpiricalNull(impostors, method="normal" if self.tail_fits else "rank")
+        self._null = ScoreCalibration.fit(impostors, n_entries=1, tail="normal" if self.tail_fits else "none")
 
     def log10_p_value(self, score: float) -> float:
         """Return the decimal logarithm of the probability that one comparison with an impostor scores as high."""
-        return float(self._null.log10_pvalue(np.array(score)))
+        return float(self._null.log10_p_value(score))
 
     def threshold(self, level: float) -> float:
         """Return the lowest significant score of one comparison at a level; infinite if there is none."""
-        return float(self._null.threshold(level))
+        return float(self._null.threshold(level)) if level >= self._null.floor else math.inf
 
     @property
     def words(self) -> str:

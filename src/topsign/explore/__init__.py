@@ -98,8 +98,7 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
     scores = index.search(signal, k=len(ids), among=ids).scores[0]
     counts, edges = np.histogram(scores, bins=N_BINS)
-    nulls = None if index.calibration is None else index.calibration.nulls
-    ((_, scan),) = query_blocks(index.recipe, signal, scoring="asymmetric", nulls=nulls)
+    ((_, scan),) = query_blocks(index.recipe, signal, scoring="asymmetric", nulls=index.nulls)
     expected: list[float] = []
     if index.metric == "correlation" and scan.null is not None:
         expected = (len(ids) * -np.diff(probabilities(scan.null.log10_p_values(edges)))).tolist()

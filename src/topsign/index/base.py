@@ -33,15 +33,23 @@ from ..search import (
     find_pairs,
     rank_exactly,
 )
-from ..significance import Calibration
+from ..significance import ScoreCalibration
 from ..store import Store
 from .addition import DeferredIndex, kept_feature_names
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
 from .regions import IndexRegions, RecallCheck, check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
-from .significance import KEY, NullCheck, Significance, check_codes, check_pairs, choose_impostors, kept_sample
-from .significance import KEY as CALIBRATION
+from .significance import (
+    KEY,
+    IndexCalibration,
+    NullCheck,
+    Significance,
+    check_codes,
+    check_pairs,
+    choose_impostors,
+    kept_sample,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +76,9 @@ class LearnedIndex:
         return kept_feature_names(self.store.sources, self.recipe.n_features, self.store.path)
 
     @property
-    def calibration(self) -> Calibration | None:
-        """Null distribution learned by ``calibrate``, or None."""
-        found: Calibration | None = self._record(CALIBRATION, Calibration.from_json)
+    def calibration(self) -> IndexCalibration | None:
+        """Null distributions learned by ``calibrate``, or None."""
+        found: IndexCalibration | None = self._record(KEY, IndexCalibration.from_json)
         return found
 
     def keep_record(self, name: str, record: Record) -> None:
@@ -227,9 +235,16 @@ class BaseIndex(ABC):
         return self._state.feature_names
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> ScoreCalibration | None:
         """Null distribution learned by :meth:`calibrate`, or None if p-values assume isotropic signals."""
-        return self._state.calibration
+        known = self._state.calibration
+        return None if known is None else known.scores
+
+    @property
+    def nulls(self) -> Mapping[str, Null] | None:
+        """Null distributions by scoring, for the present number of entries; None without calibration."""
+        state = self._learned()
+        return state.significance.nulls(state.calibration, len(self._entries()))
 
     @property
     def is_fitted(self) -> bool:
@@ -349,14 +364,14 @@ class BaseIndex(ABC):
         entries = whole.filtered(among, where, gather=recall is None and probes is None)
         originals, candidates = originals_for(rescore, whole, self.recipe, k, kept=self.originals)
         if adaptive_bits is None:
-            self._learned().significance.observe(whole, queries, scoring, self.calibration)
+            self._learned().significance.observe(whole, queries, scoring, self._state.calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
         region_search = None
         if recall is not None or probes is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
             region_search = self._learned().regions.search(whole, entries, k=k, recall=recall, probes=probes)
-        scans = self._query_blocks(queries, nulls=self._nulls(), **options)
+        scans = self._query_blocks(queries, nulls=self.nulls, **options)
         return find_nearest(
             scans, entries, queries, k, originals=originals, candidates=candidates, region_search=region_search
         ).finished(whole, with_metadata=with_metadata)
@@ -398,12 +413,12 @@ class BaseIndex(ABC):
         entries = whole.filtered(among, where)
         limit = limit.for_entries(len(entries))
         if limit.is_level and adaptive_bits is None:
-            calibration, force = self.calibration, check_flag(force, "force")
+            calibration, force = self._state.calibration, check_flag(force, "force")
             self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
             if calibration is not None:
                 self._learned().significance.observe(whole, queries, scoring, calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
-        scans = self._query_blocks(queries, nulls=self._nulls(), **options)
+        scans = self._query_blocks(queries, nulls=self.nulls, **options)
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
         return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
 
@@ -466,7 +481,7 @@ class BaseIndex(ABC):
         false_alarm: float = 0.01,
         random_state: RandomState = 0,
         progress: Progress | None = None,
-    ) -> Calibration:
+    ) -> ScoreCalibration:
         """Learn the null distribution of scores for p-values, E-values and ``within(false_alarm=)``.
 
         The index is searched for each impostor, and the best scores are stored. The threshold is an order statistic of
@@ -495,8 +510,9 @@ class BaseIndex(ABC):
 
         Notes
         -----
-        The calibration is stored with the index and holds for impostors from the same distribution. After the index
-        has grown, levels are corrected for the number of entries until the next calibration. Searches test queries and
+        The calibration is stored with the index and holds for impostors from the same distribution. Once the index
+        has grown, thresholds follow the line, or the union bound, of :class:`topsign.significance.ScoreCalibration`.
+        Searches test queries and
         random entries for drift and warn once, and again if the index has doubled.
         """
         given = None if impostors is None else self._checked(impostors, "impostors")
@@ -506,7 +522,7 @@ class BaseIndex(ABC):
         options: Any = {"random_state": random_state, "progress": progress}
         learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
         state.keep_record(KEY, learned.to_json())
-        return learned
+        return learned.scores
 
     def check(self, queries: npt.ArrayLike | None = None, *, k: int = 10, recall: float | None = 0.95) -> IndexCheck:
         """Check what the index promises with queries, or without them with its own entries, and return one report.
@@ -521,7 +537,7 @@ class BaseIndex(ABC):
         if signals is None:
             null = check_codes(self.recipe, whole)
         else:
-            null = check_pairs(self.recipe, whole, signals, "asymmetric", self._nulls(), own)
+            null = check_pairs(self.recipe, whole, signals, "asymmetric", self.nulls, own)
         achieved = None
         if recall is not None and state.regions.regions() is not None:
             achieved = state.regions.check(self.search, given, k=check_count(k, "k"), recall=recall)
@@ -557,6 +573,3 @@ class BaseIndex(ABC):
     def _checked(self, signals: npt.ArrayLike, name: str) -> Array:
         """Return signals as rows, of the features of this index."""
         return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
-
-    def _nulls(self) -> Mapping[str, Null] | None:
-        return None if self.calibration is None else self.calibration.nulls

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int64
 from .._checks import check_false_alarm
 from .._random import RandomState
 from .._rows import take_rows
 from .._warning import warn
 from ..encoding import encode
-from ..errors import CalibrationWarning
+from ..errors import CalibrationWarning, StorageError
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
 from ..search import Hits, Progress, QueryBlock, query_blocks
-from ..significance import Calibration, SearchNull, entry_level, probabilities, searches_needed
-from ..significance.calibration import MAX_SCORES
+from ..significance import ScoreCalibration, entry_level, probabilities, searches_needed
 from ..store import Snapshot
 
 KEY = "topsign:calibration"
 """Name under which a store keeps the calibration among its sources."""
+
+FORMAT = 2
+
+MAX_IMPOSTORS, LIST = 20_000, 50
+"""Maximum number of impostors that are searched for, and length of the lists that growth is learned from."""
+
+N_KNOTS, MAX_KNOTS = 256, 4096
+STEP = 1.05
+"""Numbers of entries by which thresholds grow have this ratio, so that few additions change them."""
 
 WINDOW, MAX_JUDGED = 64, 512
 """Queries that are judged together for drift, at least and at most; searches of fewer wait for others."""
@@ -43,6 +53,8 @@ MAX_SAME = 0.05
 
 MAX_SIGNALS = 2000
 """Kept originals that an index is calibrated with."""
+
+N_ROWS = 1024  # signals read at a time to find repeated ones
 
 MIN_DETECTED = 0.95
 """Share of copies that must reach the threshold of a calibration from the index's own signals."""
@@ -64,6 +76,98 @@ class SearchableEntries(Protocol):
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot: ...
 
 
+@dataclass(frozen=True, eq=False)
+class CalibratedNull:
+    """Null distributions of the best score of a search and of the score of one comparison; larger scores are closer.
+
+    The p-value of one comparison is the E-value of the search over the number of entries; for scores below the median
+    of the best scores it comes from random pairs.
+    """
+
+    scores: ScoreCalibration
+    knots: Float64  # scores of random pairs, ascending
+    survival: Float64  # fraction of random pairs that score at least each knot
+
+    @classmethod
+    def learn(cls, scores: ScoreCalibration, pairs: Float64) -> Self:
+        """Learn from best scores and from scores of random (impostor, entry) pairs."""
+        bulk = np.sort(pairs)
+        shares = np.concatenate([np.linspace(1, 0.02, N_KNOTS), np.geomspace(0.02, 1 / len(bulk), N_KNOTS)])
+        positions = np.clip(np.round((1 - shares) * len(bulk)).astype(int), 0, len(bulk) - 1)
+        knots = np.unique(bulk[positions])
+        return cls(scores, knots, (len(bulk) - np.searchsorted(bulk, knots, side="left")) / len(bulk))
+
+    def search_threshold(self, false_alarm: float, n_entries: int) -> float:
+        """Return the smallest threshold at which a search for an impostor has a match with at most this probability.
+
+        Fewer entries than in the calibration have the same threshold, because a filter draws no random share of them.
+        """
+        return float(self.scores.threshold(false_alarm, max(n_entries, self.scores.n_entries)))
+
+    def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> Booleans:
+        """Return a mask of the scores that are matches at this false-alarm rate."""
+        return np.asarray(statistics >= self.search_threshold(false_alarm, n_entries))
+
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        """Return decimal logarithms of the probability that one comparison with an impostor scores at least as high."""
+        middle = self.scores.best[self.scores.n_queries // 2]
+        reached = self.scores.e_value(np.maximum(statistics, middle)) / self.scores.n_entries
+        body = np.interp(statistics, self.knots, self.survival, left=1.0, right=float(self.survival[-1]))
+        return np.asarray(np.log10(np.where(statistics < middle, np.maximum(body, reached), np.minimum(reached, 1.0))))
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
+        """Restore a null from a record; raise ValueError if the record is invalid."""
+        scores = ScoreCalibration.from_json(record["scores"], path)
+        knots, survival = (np.array(record[name], np.float64) for name in ("knots", "survival"))
+        sound = all(one.ndim == 1 and len(one) and np.isfinite(one).all() for one in (knots, survival))
+        sound = sound and len(knots) == len(survival) <= MAX_KNOTS and bool((np.diff(knots) > 0).all())
+        if not (sound and (np.diff(survival) <= 0).all() and survival[0] <= 1 and survival[-1] > 0):
+            raise ValueError("its scores of random pairs are out of range")
+        return cls(scores, knots, survival)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexCalibration:
+    """Null distributions of an index, by scoring, and the bulk of scores that drift is judged by."""
+
+    nulls: Mapping[str, CalibratedNull]  # of negated mismatches, and of estimated correlations
+    bulk: Float64  # (n,) ascending: a high quantile of each impostor's scores with random entries
+
+    @property
+    def scores(self) -> ScoreCalibration:
+        """Best scores of real-valued comparisons."""
+        return self.nulls["asymmetric"].scores
+
+    def grown(self, n_entries: int) -> IndexCalibration:
+        """Return the calibration for an index that has grown to so many entries."""
+        return replace(
+            self, nulls={name: replace(null, scores=null.scores.grown(n_entries)) for name, null in self.nulls.items()}
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a record of plain values."""
+        nulls = {
+            name: {"scores": null.scores.to_json(), "knots": null.knots.tolist(), "survival": null.survival.tolist()}
+            for name, null in self.nulls.items()
+        }
+        return {"format": FORMAT, "nulls": nulls, "bulk": self.bulk.tolist()}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
+        """Return the calibration in a record that was read from ``path``; StorageError if it is not one."""
+        try:
+            if record["format"] != FORMAT:
+                raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
+            nulls = {name: CalibratedNull.from_json(one, path) for name, one in record["nulls"].items()}
+            bulk = np.array(record["bulk"], np.float64)
+            if "asymmetric" not in nulls or bulk.ndim != 1 or not (np.diff(bulk) >= 0).all():
+                raise ValueError("it has no null of real-valued scores")
+            return cls(nulls, bulk)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise StorageError(path, "calibration", f"cannot be read: {error}; calibrate the index again") from None
+
+
 class Significance:
     """P-values of one recipe: those of the family, or of a calibration once there is one."""
 
@@ -71,7 +175,9 @@ class Significance:
         self._recipe = recipe
         self._n_checked = 0  # entries there were at the last check of the null, 0 before the first
         self._recent: list[Float32] = []  # queries that are not judged yet
-        self._warned: tuple[Calibration, int] | None = None  # last warning of drift: calibration and number of entries
+        self._warned: tuple[IndexCalibration, int] | None = None  # last warning of drift, and number of entries then
+        self._grown: tuple[IndexCalibration, int, IndexCalibration] | None = None  # calibration, entries, and grown
+        self._passed: dict[tuple[str, IndexCalibration | None], tuple[float, int]] = {}  # levels that were checked
 
     def learn(
         self,
@@ -82,7 +188,7 @@ class Significance:
         false_alarm: float,
         random_state: RandomState,
         progress: Progress | None,
-    ) -> Calibration:
+    ) -> IndexCalibration:
         """Learn a calibration from impostors, or from signals of entries with their ids."""
         learned = learn_calibration(
             self._recipe,
@@ -93,11 +199,24 @@ class Significance:
             rng=np.random.default_rng(random_state),
             progress=progress,
         )
-        self._n_checked, self._recent, self._warned = 0, [], None
+        self._n_checked, self._recent, self._warned, self._passed = 0, [], None, {}
         return learned
 
+    def nulls(self, calibration: IndexCalibration | None, n_entries: int) -> Mapping[str, CalibratedNull] | None:
+        """Return the null distributions of an index that has so many entries now."""
+        if calibration is None:
+            return None
+        then = calibration.scores.n_entries
+        if n_entries <= then:
+            return calibration.nulls
+        size = math.ceil(then * STEP ** math.ceil(math.log(n_entries / then) / math.log(STEP)))
+        known = self._grown
+        if known is None or known[0] is not calibration or known[1] != size:
+            self._grown = known = calibration, size, calibration.grown(size)
+        return known[2].nulls
+
     def observe(
-        self, entries: SearchableEntries, queries: Array, scoring: str, calibration: Calibration | None
+        self, entries: SearchableEntries, queries: Array, scoring: str, calibration: IndexCalibration | None
     ) -> None:
         """Warn if the null in use does not fit the queries and entries of searches; warn again if the index doubles.
 
@@ -116,7 +235,7 @@ class Significance:
         elif self._warned is None or calibration is not self._warned[0] or n_entries >= 2 * self._warned[1]:
             self._observe_drift(entries, queries, calibration)
 
-    def _observe_drift(self, entries: SearchableEntries, queries: Array, calibration: Calibration) -> None:
+    def _observe_drift(self, entries: SearchableEntries, queries: Array, calibration: IndexCalibration) -> None:
         some = np.asarray(take_rows(queries, np.arange(min(len(queries), MAX_JUDGED))), np.float32)
         recent = [*self._recent, some]  # threads that search at the same time may lose some of each other's
         enough = sum(map(len, recent)) >= WINDOW
@@ -139,24 +258,22 @@ class Significance:
         entries: SearchableEntries,
         queries: Array,
         scoring: str,
-        calibration: Calibration | None,
+        calibration: IndexCalibration | None,
         false_alarm: float,
         *,
         force: bool,
     ) -> None:
-        """Refuse a range search at a level that is not supported, or that would return a flood of pairs."""
+        """Refuse a range search at a level that is not supported, or that would return a flood of pairs.
+
+        The flood is looked for at the first search, and again at larger levels or if the index has doubled.
+        """
         n_entries = len(entries)
-        if calibration is not None:
-            grown = max(1.0, n_entries / calibration.n_entries)
-            if false_alarm < calibration.floor * grown:
-                needed = math.ceil(calibration.n_queries * calibration.floor * grown / false_alarm)
-                raise ValueError(
-                    f"false_alarm={false_alarm:g} is below {calibration.floor * grown:.2g}, the least that "
-                    f"{calibration.n_queries:,} impostors support; calibrate with about {needed:,}, or ask for more"
-                )
-        if force or n_entries < MIN_ENTRIES:
+        nulls = self.nulls(calibration, n_entries)
+        if nulls is not None:
+            nulls[scoring].search_threshold(false_alarm, n_entries)  # raises ValueError
+        passed, then = self._passed.get((scoring, calibration), (0.0, 0))
+        if force or n_entries < MIN_ENTRIES or (false_alarm <= passed and n_entries < 2 * then):
             return
-        nulls = None if calibration is None else calibration.nulls
         level = entry_level(false_alarm, n_entries)
         found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
         if found.n_pairs >= MIN_PAIRS and found.share > FLOOD:
@@ -166,10 +283,12 @@ class Significance:
                 f"returned per query: {CAUSE}; {self._remedy(calibration, n_entries)}, or take force=True to have "
                 "them all the same"
             )
+        if found.n_pairs >= MIN_PAIRS:
+            self._passed[scoring, calibration] = false_alarm, n_entries
 
-    def _remedy(self, calibration: Calibration | None, n_entries: int) -> str:
+    def _remedy(self, calibration: IndexCalibration | None, n_entries: int) -> str:
         if calibration is not None:
-            then = calibration.n_entries
+            then = calibration.scores.n_entries
             grown = f" (it was calibrated with {then:,} entries, there are {n_entries:,})" if then < n_entries else ""
             return f"calibrate the index again, with signals like these{grown}"
         learn = "learn the null of its scores by index.calibrate()"
@@ -224,29 +343,40 @@ def learn_calibration(
     false_alarm: float,
     rng: np.random.Generator,
     progress: Progress | None = None,
-) -> Calibration:
+) -> IndexCalibration:
     """Search for impostors and return the null distributions of their best scores.
 
     ``own_ids`` are the entries that the queries are themselves, -1 for none: no query is compared with itself. Raises
     ValueError if ``false_alarm`` cannot be promised.
     """
-    chosen = np.sort(rng.permutation(len(queries))[:MAX_SCORES])
+    chosen = np.sort(rng.permutation(len(queries))[:MAX_IMPOSTORS])
+    chosen = chosen[distinct_rows(queries, chosen)]
     own = None if own_ids is None else own_ids[chosen]
     _check_number(len(chosen), false_alarm, own is not None)
     asked = queries if len(chosen) == len(queries) else take_rows(queries, chosen)
-    nulls: dict[str, SearchNull] = {}
+    nulls: dict[str, CalibratedNull] = {}
     for scoring in recipe.scorings:
-        best, pairs, bulk = _impostor_scores(recipe, entries, asked, own, scoring, rng, progress)
-        searched = np.isfinite(best)
+        lists, pairs, bulk = _impostor_scores(recipe, entries, asked, own, scoring, rng, progress)
+        searched = np.isfinite(lists[:, 0])
         _check_number(int(searched.sum()), false_alarm, own is not None)
-        step = 0.0 if scoring == "asymmetric" else 1.0
-        nulls[scoring] = SearchNull.learn(best[searched], n_entries=len(entries), pairs=pairs, step=step)
+        scores = ScoreCalibration.fit(lists[searched], n_entries=len(entries), tail="pareto")
+        nulls[scoring] = CalibratedNull.learn(replace(scores, own=own is not None), pairs)
         if scoring == "asymmetric":
             if own is not None:
                 copies = own_scores(recipe, asked)
                 _check_detection(recipe, nulls[scoring], copies, false_alarm)
             spread = np.sort(bulk)
-    return Calibration(nulls, spread, own is not None)
+    return IndexCalibration(nulls, spread)
+
+
+def distinct_rows(signals: Array, rows: Int64) -> Int64:
+    """Return the positions of the first of equal rows: a repeated signal is no further evidence."""
+    seen: dict[bytes, int] = {}
+    for start in range(0, len(rows), N_ROWS):
+        values = np.asarray(take_rows(signals, rows[start : start + N_ROWS]), np.float32)
+        for position, row in enumerate(values, start):
+            seen.setdefault(blake2b(row.tobytes(), digest_size=16).digest(), position)
+    return np.array(list(seen.values()), np.int64)
 
 
 def _impostor_scores(
@@ -258,32 +388,35 @@ def _impostor_scores(
     rng: np.random.Generator,
     progress: Progress | None,
 ) -> tuple[Float64, Float64, Float64]:
-    """Return the best statistic of each search, statistics of random pairs, and a high quantile of these by query."""
-    best, pairs, bulk = np.full(len(queries), -np.inf), [], []
+    """Return the best statistics of each search, statistics of random pairs, and a high quantile of these by query."""
+    k = max(1, min(LIST, len(entries) - (own is not None)))
+    lists, pairs, bulk = np.full((len(queries), k), -np.inf), [], []
     for block, scan in query_blocks(recipe, queries, scoring=scoring):
         scan = scan.correlated()
         mine = None if own is None else own[block]
-        hits = entries.nearest(scan, 1 if mine is None else 2)
+        hits = entries.nearest(scan, k + (mine is not None))
         if mine is None and scoring == "asymmetric":
             _check_impostors(recipe, queries, block, hits, entries)
-        best[block] = best_by_query(scan, hits, mine)
+        lists[block] = best_statistics(scan, hits, mine, k)
         found = bulk_scores(scan, entries.sample(min(len(entries), N_SAMPLED), rng), mine)
         pairs.append(found[np.isfinite(found)])
         bulk.append(bulk_quantiles(found))
         if progress is not None:
             progress(block.stop, len(queries))
-    best[best == -np.inf] = np.nan
-    return best, np.concatenate(pairs), np.concatenate(bulk)
+    return lists, np.concatenate(pairs), np.concatenate(bulk)
 
 
-def best_by_query(scan: QueryBlock, hits: Hits, own: Int64 | None) -> Float64:
-    """Return the best statistic of each query but for its own entry; -inf for zero queries and without entries."""
-    best = np.full(len(scan.comparison), -np.inf)
+def best_statistics(scan: QueryBlock, hits: Hits, own: Int64 | None, k: int) -> Float64:
+    """Return the k best statistics of each query but for its own entry; -inf for zero queries and missing entries."""
     statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
     others = scan.comparison.norms[hits.queries] > 0
     if own is not None:
         others &= hits.ids != own[hits.queries]
-    np.maximum.at(best, hits.queries[others], statistics[others])
+    order = np.lexsort((-statistics[others], hits.queries[others]))
+    queries, statistics = hits.queries[others][order], statistics[others][order]
+    ranks = np.arange(len(queries)) - np.searchsorted(queries, queries)
+    best = np.full((len(scan.comparison), k), -np.inf)
+    best[queries[ranks < k], ranks[ranks < k]] = statistics[ranks < k]
     return best
 
 
@@ -341,6 +474,8 @@ def _check_number(n_searches: int, false_alarm: float, own: bool) -> None:
 def _check_impostors(recipe: Recipe, queries: Array, block: slice, hits: Hits, entries: SearchableEntries) -> None:
     """Refuse impostors that are entries of the index: they would raise every threshold to a perfect match."""
     codes = encode(recipe, queries, part=block, name="impostors", allow_zero=True)
+    _, first = np.unique(hits.queries, return_index=True)  # hits descend within a query
+    hits = hits[first]
     same = (codes[hits.queries] == entries.codes_of(hits.ids)).all(axis=1)
     if same.sum() > MAX_SAME * len(codes):
         row = block.start + int(hits.queries[np.argmax(same)])
@@ -350,9 +485,9 @@ def _check_impostors(recipe: Recipe, queries: Array, block: slice, hits: Hits, e
         )
 
 
-def _check_detection(recipe: Recipe, null: SearchNull, copies: Float64, false_alarm: float) -> None:
+def _check_detection(recipe: Recipe, null: CalibratedNull, copies: Float64, false_alarm: float) -> None:
     """Refuse thresholds that copies of entries do not reach, for example because near-duplicates have raised them."""
-    threshold = null.search_threshold(false_alarm, null.n_entries)
+    threshold = null.search_threshold(false_alarm, null.scores.n_entries)
     detected = float(np.mean(COPY * copies >= threshold))
     if detected < MIN_DETECTED:
         center = "" if recipe.center is not None else "make the index with center=True, "

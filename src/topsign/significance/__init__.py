@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .calibration import Calibration, EmpiricalNull, SearchNull, searches_needed
 from .likelihood_ratios import LikelihoodRatio, LikelihoodRatioModel
 from .null_distributions import entry_level
 from .p_values import (
@@ -16,15 +15,12 @@ from .p_values import (
     probabilities,
     probability_text,
 )
-from .score_calibration import ScoreCalibration
+from .score_calibration import ScoreCalibration, searches_needed
 
 __all__ = [
-    "Calibration",
-    "EmpiricalNull",
     "LikelihoodRatio",
     "LikelihoodRatioModel",
     "ScoreCalibration",
-    "SearchNull",
     "correct_pvalues",
     "entry_level",
     "grouped_agreement_log10_pvalue",

@@ -27,7 +27,6 @@ from .._random import RandomState
 from .._warning import warn
 from ..errors import CalibrationWarning, StorageError
 from ..theory.tails import log_student_tail
-from .calibration import _fit_tail, _survival
 from .likelihood_ratios import CLOSER
 from .p_values import log10_tail, probabilities
 
@@ -105,6 +104,7 @@ class ScoreCalibration:
     least_share: float = 1.0  # smallest share of the entries that the lists cover
     curvature: tuple[float, float] = (0.0, 0.0)  # of the upper quantiles over shares, relative, with standard error
     covariate: tuple[float, float] = (0.0, 0.0)  # mean of the covariate of queries, and slope of the best score over it
+    n_corpora: float = 1.0  # corpora of the calibrated size that the entries would fill, if best scores did not grow
     own: bool = False  # whether the queries were entries, searched without themselves
     groups: Mapping[str, ScoreCalibration] = field(default_factory=dict)
 
@@ -393,18 +393,21 @@ class ScoreCalibration:
         return np.asarray(-np.log1p(-np.minimum(p, 1 - 1e-9)))
 
     def grown(self, n_entries: int) -> ScoreCalibration:
-        """Return the calibration for another number of entries, on the line in its logarithm.
-
-        Raises ValueError if the line is not known, or not straight enough to be followed upwards.
-        """
+        """Return the calibration for another number of entries: on the line, or else by the union bound."""
         growth = check_count(n_entries, "n_entries") / self.n_entries
-        if growth == 1:
+        if growth == 1 or (growth < 1 and self.slopes is None):
             return self
-        if self.slopes is None or (growth > 1 and not self.is_straight):
-            raise ValueError(f"cannot extrapolate to {n_entries:,} entries: {self._obstacle}")
+        if growth > 1 and not self.is_straight:
+            return replace(self, n_entries=n_entries, n_corpora=growth * self.n_corpora)
+        if growth > FAR:
+            warn(
+                f"thresholds for {n_entries:,} entries are extrapolated from {self.n_entries:,}, more than {FAR} times "
+                "fewer; search for the queries again and fit",
+                CalibrationWarning,
+            )
+        assert self.slopes is not None
         moved = self.best + self.slopes * math.log(max(growth, self.least_share))
-        parts = {label: part.grown(n_entries) for label, part in self.groups.items()}
-        return replace(self, best=np.maximum.accumulate(moved), n_entries=n_entries, groups=parts)
+        return replace(self, best=np.maximum.accumulate(moved), n_entries=n_entries)
 
     # Storage
 
@@ -436,6 +439,7 @@ class ScoreCalibration:
             "least_share": self.least_share,
             "curvature": list(self.curvature),
             "covariate": list(self.covariate),
+            "n_corpora": self.n_corpora,
             "own": self.own,
             "groups": {label: part.to_json() for label, part in self.groups.items()},
         }
@@ -462,8 +466,10 @@ class ScoreCalibration:
         if slopes is not None and (slopes.shape != best.shape or not (np.isfinite(slopes) & (slopes >= 0)).all()):
             raise ValueError("slopes must be as many numbers of at least 0 as there are best scores")
         pairs = [(float(first), float(second)) for first, second in (record["curvature"], record["covariate"])]
-        least, own, groups = float(record["least_share"]), record["own"], record["groups"]
-        if not (np.isfinite(pairs).all() and 0 < least <= 1 and isinstance(own, bool) and isinstance(groups, Mapping)):
+        least, n_corpora = float(record["least_share"]), float(record["n_corpora"])
+        own, groups = record["own"], record["groups"]
+        fine = np.isfinite(pairs).all() and 0 < least <= 1 <= n_corpora < math.inf
+        if not (fine and isinstance(own, bool) and isinstance(groups, Mapping)):
             raise ValueError("its values are out of range")
         if nested and groups:
             raise ValueError("groups of groups")
@@ -473,7 +479,7 @@ class ScoreCalibration:
             check_count(record["n_entries"], "n_entries", maximum=2**62),
             check_choice(record["closer"], "closer", CLOSER),
             check_choice(record["tail"], "tail", TAILS),
-            *(least, pairs[0], pairs[1], own),
+            *(least, pairs[0], pairs[1], n_corpora, own),
             {str(label): cls._parsed(part, nested=True) for label, part in groups.items()},
         )
 
@@ -593,30 +599,15 @@ class ScoreCalibration:
         explained = self.covariate[1] * (known - self.covariate[0])
         return values - explained.reshape(explained.shape + (1,) * (values.ndim - explained.ndim))
 
-    def _at(self, n_entries: int | None) -> tuple[ScoreCalibration, float]:
-        """Return the calibration for a number of entries, and how many such corpora these entries would fill."""
-        growth = 1.0 if n_entries is None else check_count(n_entries, "n_entries") / self.n_entries
-        if growth == 1 or (growth < 1 and self.slopes is None):
-            return self, 1.0
-        if growth > 1 and not self.is_straight:
-            return self, growth
-        if growth > FAR:
-            warn(
-                f"thresholds for {n_entries:,} entries are extrapolated from {self.n_entries:,}, more than {FAR} times "
-                "fewer; search for the queries again and fit",
-                CalibrationWarning,
-            )
-        return self.grown(int(n_entries or 0)), 1.0
-
     def _beaten(self, false_alarm: float, n_entries: int | None) -> float:
         """Return the smallest oriented score that is a match."""
-        one, n_corpora = self._at(n_entries)
-        rate = false_alarm / n_corpora
+        one = self if n_entries is None else self.grown(n_entries)
+        rate = false_alarm / one.n_corpora
         if rate < self.floor * (1 - 1e-12):
             needed = math.ceil(self.n_queries * self.floor / rate)
-            among = f" among {n_entries:,} entries ({self._obstacle})" if n_corpora > 1 else ""
+            among = f" among {one.n_entries:,} entries ({self._obstacle})" if one.n_corpora > 1 else ""
             raise ValueError(
-                f"false_alarm={false_alarm:g}{among} is below {self.floor * n_corpora:.2g}, the least that "
+                f"false_alarm={false_alarm:g}{among} is below {self.floor * one.n_corpora:.2g}, the least that "
                 f"{self.n_queries:,} queries support; calibrate with about {needed:,}, or ask for more"
             )
         if self.tail == "normal":
@@ -626,7 +617,7 @@ class ScoreCalibration:
 
     def _log10_reached(self, values: Float64, n_entries: int | None) -> Float64:
         """Return decimal logarithms of the probability that a best score reaches oriented scores."""
-        one, n_corpora = self._at(n_entries)
+        one = self if n_entries is None else self.grown(n_entries)
         m = self.n_queries
         if self.tail == "normal":
             center, spread = one._normal
@@ -639,7 +630,7 @@ class ScoreCalibration:
             if self.tail == "pareto":
                 reached = np.where(values > one.best[-1], np.interp(values, *one._beyond), reached)
             log10 = np.log10(reached)
-        return np.minimum(log10 + math.log10(n_corpora), 0.0)
+        return np.minimum(log10 + math.log10(one.n_corpora), 0.0)
 
     @lazy
     def _normal(self) -> tuple[float, float]:
@@ -787,3 +778,47 @@ def _or_none(calibration: ScoreCalibration, false_alarm: float, n_entries: int) 
         return float(calibration.threshold(false_alarm, n_entries))
     except ValueError:
         return None
+
+
+def searches_needed(false_alarm: float) -> int:
+    """Return the number of searches for impostors that a false-alarm rate needs without a model of the tail.
+
+    >>> searches_needed(0.01)
+    153
+    """
+    level = check_false_alarm(false_alarm)
+    by_confidence = math.log(1 - CONFIDENCE) / math.log1p(-min(EXCESS * level, 1 - 1e-12))
+    return max(math.ceil(by_confidence), math.ceil(1 / level) - 1, 1)
+
+
+def _survival(excesses: Float64, scales: Float64, shapes: Float64) -> Float64:
+    """Return the survival function of generalised Pareto distributions."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        grown = np.log1p(np.maximum(shapes * excesses / scales, -1.0))
+        tails = np.where(np.abs(shapes) < 1e-6, np.exp(-excesses / scales), np.exp(-grown / shapes))
+    return np.asarray(tails)
+
+
+def _fit_tail(excesses: Float64) -> tuple[float, float]:
+    """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= 0.5."""
+    mean = float(excesses.mean()) if len(excesses) else 0.0
+    if not mean > 0:
+        return 1e-12, 0.0  # all scores are equal, so the tail has no width
+
+    def surprise(parameters: Float64) -> float:
+        log_scale, shape = float(parameters[0]), float(parameters[1])
+        if abs(shape) > MAX_SHAPE:
+            return 1e300
+        ratio = excesses / (mean * math.exp(log_scale))
+        if abs(shape) < 1e-6:
+            return len(excesses) * log_scale + float(ratio.sum())
+        grown = 1 + shape * ratio
+        if grown.min() <= 0:
+            return 1e300
+        return len(excesses) * log_scale + (1 + 1 / shape) * float(np.log(grown).sum())
+
+    options = {"xatol": 1e-5, "fatol": 1e-4, "maxiter": 500}
+    starts = (np.array([0.0, 0.01]), np.array([0.1, -0.1]))
+    fits = [scipy.optimize.minimize(surprise, start, method="Nelder-Mead", options=options) for start in starts]
+    best = min(fits, key=lambda fit: float(fit.fun))
+    return mean * math.exp(float(best.x[0])), float(best.x[1])
