@@ -106,12 +106,12 @@ def test_the_floor_of_tables():
 
 
 def test_student_tails_of_known_impostors():
-    null = significance.EmpiricalNull(np.random.default_rng(0).standard_normal(401), method="normal")
-    deviate = (1e4 - null.impostors.mean()) / (null.impostors.std(ddof=1) * np.sqrt(1 + 1 / 401))
+    null = significance.ScoreCalibration.fit(np.random.default_rng(0).standard_normal(401), n_entries=1, tail="normal")
+    deviate = (1e4 - null.best.mean()) / (null.best.std(ddof=1) * np.sqrt(1 + 1 / 401))
     x = Decimal(deviate) / (400 + Decimal(deviate) ** 2).sqrt()
-    assert_allclose(null.log10_pvalue(1e4), log10(coordinate_tail(x, 200)), rtol=1e-9)  # 1e-1004
-    assert null.pvalue([1e4, 1e5]).tolist() == [5e-324, 5e-324]
-    assert significance.EmpiricalNull(np.arange(99)).log10_pvalue(1e9) == -2
+    assert_allclose(null.log10_p_value(1e4), log10(coordinate_tail(x, 200)), rtol=1e-9)  # 1e-1004
+    assert null.p_value([1e4, 1e5]).tolist() == [5e-324, 5e-324]
+    assert significance.ScoreCalibration.fit(np.arange(99), n_entries=1).log10_p_value(1e9) == -2
 
 
 def test_searches_report_logarithms(tmp_path, monkeypatch):

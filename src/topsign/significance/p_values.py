@@ -49,7 +49,7 @@ def match_pvalue(
     treated as normal. A stack of orthonormal blocks (n_pool > n_features) is an approximation that has the right
     variance; p-values of "asymmetric" are then too large in the far tail (grouped codes of 1.5 or 2 blocks of 256
     features: at most 3% at 3e-5 and 9% at 2e-7; of 2 blocks of 1,024 features: 0.5% and 1.4%). Real impostors are
-    seldom isotropic; for those use :class:`EmpiricalNull`.
+    seldom isotropic; for those use :class:`ScoreCalibration`.
 
     >>> float(match_pvalue(200, n_bits=512, n_pool=8192, n_features=8192).round(8))
     4.2e-07
