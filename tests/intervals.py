@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topsign.evaluation.intervals import share_interval
+from topsign.evaluation.sample import share_interval
 from topsign.heads.classifier import loss_interval
 from topsign.significance import LikelihoodRatioModel
 from topsign.theory import correlation_interval

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import topsign as ts
 from topsign import theory
-from topsign.theory import concentration
+from topsign.theory import distances as concentration
 
 SMALL = [(0.3, 2, 0.1), (0.2, 10, 0.05), (0.15, 50, 0.01), (0.45, 3, 0.2)]
 

@@ -18,7 +18,7 @@ from folders import column_places, files_of, flip, newest, read_manifest, rewrit
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign import _system
+from topsign import _files
 from topsign.encoding import encode
 from topsign.projections import Hadamard
 from topsign.store import backends, segments, stored_columns, versions
@@ -818,7 +818,7 @@ def test_a_file_system_without_hard_links(path, signals, monkeypatch):
     assert len(ts.open_index(path)) == 200
     assert files_in(path.parent) == ["cameras.topsign"]
     before = read_manifest(path)
-    monkeypatch.setattr(_system, "_exclusive_rename", lambda: None)
+    monkeypatch.setattr(_files, "_exclusive_rename", lambda: None)
     with pytest.raises(ts.StorageError, match="nothing was changed: this file system can neither link nor rename"):
         index.add(signals[:1])
     assert read_manifest(path) == before
@@ -1086,8 +1086,8 @@ def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
                 assert len(part) <= 2**30
                 return file.write(part[:7777])
 
-        _system.write_all(Short(), content)
-        _system.write_all(Short(), b"")
+        _files.write_all(Short(), content)
+        _files.write_all(Short(), b"")
     assert (tmp_path / "a").read_bytes() == content.tobytes()
 
 
@@ -1125,21 +1125,51 @@ def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatc
     assert len(ts.open_index(path)) == 3
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_closed_index_raises(path, signals, stored):
+    index = make_index("adaptive", path if stored else None)
+    index.add(signals, metadata=[{}] * len(signals))
+    index.close()
+    index.close()
+    calls = [
+        *(lambda: index.search(signals[:1]), lambda: index.add(signals[:1]), lambda: len(index), lambda: index.ids),
+        *(lambda: 3 in index, lambda: index.get([3]), lambda: index.remove([3]), lambda: index.compact()),
+        *(lambda: index.update_metadata([3], [{}]), lambda: index.sources, lambda: index.nbytes, lambda: index.regions),
+    ]
+    for call in calls:
+        with pytest.raises(ts.StorageError, match="this index is closed"):
+            call()
+    assert "closed" in repr(index)
+
+
+@pytest.mark.parametrize("inline", [0, 2**14])
+def test_a_commit_lists_versions_once_and_parses_nothing_that_it_has_written(path, signals, monkeypatch, inline):
+    monkeypatch.setattr(stored_columns, "INLINE_BYTES", inline)
+    index, listed, plain = make_index("adaptive", path), [], backends.LocalFolder.list
+    index.add(signals[:5])
+    monkeypatch.setattr(backends.LocalFolder, "list", lambda self, folder: listed.append(folder) or plain(self, folder))
+    monkeypatch.setattr(stored_columns, "parse_header", None)
+    index.add(signals[5:9], metadata=[{}] * 4)
+    index.remove([3])
+    assert listed.count("versions") == 2
+    monkeypatch.undo()
+    index.verify()
+    assert_array_equal(index.search(signals[:9], k=1).ids[:, 0] == np.arange(9), np.arange(9) != 3)
+
+
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     """The change is stored although cleaning fails, and the next change cleans."""
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
-    index, plain = make_index("adaptive", path), versions.Versions.numbers
+    index, calls = make_index("adaptive", path), []
     index.add(signals[:5])
-    calls = []
 
     def failing(self):
         calls.append(1)
-        if len(calls) > 1:  # the first listing precedes the change
-            raise OSError(errno.EIO, "Input/output error")
-        return plain(self)
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(versions.Versions, "numbers", failing)
+    monkeypatch.setattr(versions.Versions, "listing", failing)
     index.remove([0])
+    assert calls
     assert len(index) == 4
     monkeypatch.undo()
     assert len(index.versions()) == 2

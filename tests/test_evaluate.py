@@ -16,13 +16,10 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app
-from topsign.evaluation import Option, Recall, SignalSource, render, truth
-from topsign.evaluation.configurations import Configuration, configurations
-from topsign.evaluation.data import measure_isotropy, split_signals
-from topsign.evaluation.extrapolation import Extrapolation
+from topsign.evaluation import Option, Recall, SignalSource, render, sample
 from topsign.evaluation.measurement import Neighborhoods, measure_stored
-from topsign.evaluation.report import choose
-from topsign.evaluation.truth import Truth
+from topsign.evaluation.report import Configuration, choose, configurations
+from topsign.evaluation.sample import Extrapolation, Truth, measure_isotropy, split_signals
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +43,12 @@ def found_for_given_queries():
     return ts.evaluate(signals, queries=queries, n_bits=[16], target_recall=0.5), signals, queries
 
 
-def exact(signals, queries, metric="cosine"):
+METRICS = [("correlation", False), ("correlation", True), ("inner_product", False)]
+
+
+def exact(signals, queries, metric="correlation", center=False):
     """True neighbours by a metric, nearest first."""
-    mean = signals.mean(axis=0, dtype=np.float64) if metric == "centred cosine" else 0
+    mean = signals.mean(axis=0, dtype=np.float64) if center else 0
     rows, asked = signals - mean, queries - mean
     if metric != "inner_product":
         rows, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (rows, asked))
@@ -59,18 +59,18 @@ def recall(ids, truth, k):
     return np.mean([len(set(mine[:k]) & set(true[:k])) / k for mine, true in zip(ids, truth, strict=True)])
 
 
-@pytest.mark.parametrize("metric", ["cosine", "centred cosine", "inner_product"])
-def test_all_rows_are_measured_against_one_truth(rng, metric):
+@pytest.mark.parametrize(("metric", "center"), METRICS)
+def test_all_rows_are_measured_against_one_truth(rng, metric, center):
     """For signals with a large mean, recall equals that of an index of the sample, for the requested metric."""
     signals, queries = embeddings(rng, 600), embeddings(rng, 40)
-    found = ts.evaluate(signals, queries=queries, n_bits=[16], metric=metric)
-    truth = exact(signals, queries, metric)
+    found = ts.evaluate(signals, queries=queries, n_bits=[16], metric=metric, center=center)
+    truth = exact(signals, queries, metric, center)
     names = [one.name for one in found.candidates]
     assert ("adaptive, 16 bits" in names, "adaptive, 16 bits, centred" in names) == {
-        "cosine": (True, True),
-        "centred cosine": (False, True),
-        "inner_product": (True, False),
-    }[metric]
+        ("correlation", False): (True, True),
+        ("correlation", True): (False, True),
+        ("inner_product", False): (True, False),
+    }[metric, center]
     for one in found.candidates:
         index = one.configuration.make(64, originals="float32", random_state=0)
         with warnings.catch_warnings(action="ignore"):  # about few signals for learning axes, and about p-values
@@ -88,16 +88,17 @@ def test_all_rows_are_measured_against_one_truth(rng, metric):
         )
 
 
-@pytest.mark.parametrize("metric", truth.METRICS)
+@pytest.mark.parametrize(("metric", "center"), METRICS)
 @pytest.mark.parametrize("block_values", [2**24, 64])
-def test_exact_neighbors_are_exact(rng, monkeypatch, metric, block_values):
-    monkeypatch.setattr(truth, "BLOCK_VALUES", block_values)  # all entries in one block, or 8 at a time
+def test_exact_neighbors_are_exact(rng, monkeypatch, metric, center, block_values):
+    monkeypatch.setattr(sample, "BLOCK_VALUES", block_values)  # all entries in one block, or 8 at a time
     entries, queries = (0.3 + rng.standard_normal((2, 50, 8))).astype(np.float32)
-    made = truth.Truth.of(metric, entries)
-    assert (made.neighbors(entries, queries, 5) == exact(entries, queries, metric)[:, :5]).all()
+    made = Truth.of(metric, entries, center=center)
+    assert (made.neighbors(entries, queries, 5) == exact(entries, queries, metric, center)[:, :5]).all()
     some = np.array([rng.permutation(50)[:20] for _ in queries])
     wanted = [
-        [one for one in order if one in mine] for order, mine in zip(exact(entries, queries, metric), some, strict=True)
+        [one for one in order if one in mine]
+        for order, mine in zip(exact(entries, queries, metric, center), some, strict=True)
     ]
     assert made.ordered(entries, queries, some).tolist() == wanted
 
@@ -154,6 +155,8 @@ def test_the_recommendation_says_whether_the_target_is_met(found_for_given_queri
         ts.evaluate(signals, target_recall=95)
     with pytest.raises(ValueError, match="metric must be one of"):
         ts.evaluate(signals, metric="euclidean")
+    with pytest.raises(ValueError, match="center=True applies to the metric 'correlation'"):
+        ts.evaluate(signals, metric="inner_product", center=True)
 
 
 @pytest.mark.parametrize("factor", [None, 10])
@@ -177,7 +180,7 @@ def test_stored_options_are_measured_as_they_are_printed(found_for_given_queries
     truth = exact(signals, queries)
     part = split_signals(signals, queries, n_entries=1000, n_queries=100, seed=0)
     nearest = [truth[:, :100]]
-    known = Neighborhoods(Truth.of("cosine", signals), [np.arange(600)], nearest, Extrapolation.of(10, 600, 600))
+    known = Neighborhoods(Truth.of("correlation", signals), [np.arange(600)], nearest, Extrapolation.of(10, 600, 600))
     assert (part.entries == signals).all()
     stored = measure_stored(rescored, part, known, 0.5, 0)
     assert [(one.originals, one.disk_bytes) for one in stored] == [("float32", 260), ("float16", 132), ("int8", 68)]

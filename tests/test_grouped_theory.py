@@ -179,7 +179,7 @@ def test_groups_capture_more_than_the_global_choice():
     assert_allclose(theory.captured_energy([0.25, 0.4, 0.5]), [0.2106, 0.3172, 0.3827], atol=5e-5)
     assert (theory.grouped_energy([0.4, 0.5]) > theory.captured_energy([0.4, 0.5])).all()
     for n_bits in (64, 200, 224, 256, 512, 832, 864, 1024):
-        stored = 8 * theory.sizes.compact_bytes(n_bits, 8192) / 8192
+        stored = 8 * theory.rates.compact_bytes(n_bits, 8192) / 8192
         more = theory.grouped_energy(stored) > theory.captured_energy(n_bits=n_bits, n_pool=8192)
         assert more == (0.24 < stored < 0.64)
 

@@ -13,7 +13,7 @@ from intervals import (
 from numpy.testing import assert_allclose
 from scipy.stats import beta
 
-from topsign.evaluation.intervals import share_interval
+from topsign.evaluation.sample import share_interval
 
 
 def check(coverage, n_repetitions):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import topsign
-from topsign import _extensions
+from topsign import _lazy
 
 ROOT = Path(topsign.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 TREES = {source: ast.parse(source.read_text()) for source in SOURCES}
 
 LAYERS = [
-    {"errors", "_arrays", "_extensions", "_lazy", "_system", "_warning"},
+    {"errors", "_arrays", "_lazy"},
     {"_rows"},
     {"_checks", "_files"},
     {"_random", "_page", "_estimators", "_safetensors"},
@@ -41,12 +41,12 @@ LAYERS = [
 
 INNER_LAYERS = {
     "theory": [
-        {"capacity", "concentration", "order_statistics", "sizes", "water_filling"},
+        {"order_statistics"},
         {"distances", "rates"},
         {"tails", "trellis"},
         {"grouped"},
         {"detection"},
-        {"design"},
+        {"planning"},
         {"__init__"},
     ],
     "significance": [
@@ -68,7 +68,6 @@ INNER_LAYERS = {
         {"versions"},
         {"stored_columns", "memory"},
         {"folder_store"},
-        {"opening"},
         {"__init__"},
     ],
     "search": [
@@ -152,13 +151,13 @@ def test_imports_go_one_way(source):
 
 def test_only_the_table_of_extensions_imports_by_name():
     """``import_module`` and ``__import__`` hide imports from this test, so one table lists the allowed modules."""
-    allowed = {("_extensions",), ("__init__",)}
+    allowed = {("_lazy",), ("__init__",)}
     for source, tree in TREES.items():
         for node in ast.walk(tree):
             name = getattr(node, "id", None) or getattr(node, "attr", None)
             if name in ("import_module", "__import__") and tuple(parts(source)) not in allowed:
-                raise AssertionError(f"{source}:{node.lineno} imports by name; use _extensions.EXTENSIONS")
-    for module in _extensions.EXTENSIONS.values():
+                raise AssertionError(f"{source}:{node.lineno} imports by name; use _lazy.EXTENSIONS")
+    for module in _lazy.EXTENSIONS.values():
         package = module.removeprefix("topsign.").split(".")[0]
         assert layer_of(package, LAYERS) > layer_of("index", LAYERS), f"{module} is no extension"
 

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from topsign import theory
 from topsign.kernels import Layout
-from topsign.theory.sizes import compact_bytes
+from topsign.theory.rates import compact_bytes
 
 RATES = np.array([0.1, 0.25, 0.4, 0.5, 1.0])
 

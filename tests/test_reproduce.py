@@ -23,11 +23,10 @@ from topsign._page import PALETTE, STYLE
 from topsign.cli import app
 from topsign.cli import reproduce as command
 from topsign.paper import heads, report, verdicts
-from topsign.paper.curve import curve
-from topsign.paper.errata import errata
+from topsign.paper.experiments import curve, three_party
 from topsign.paper.measuring import plain
+from topsign.paper.printed import errata
 from topsign.paper.roc import DETECTORS, N_BITS, N_POOL, STORAGE, _measured, _test
-from topsign.paper.three_party import three_party
 from topsign.theory.detection import _continuous_roc
 
 pytestmark = pytest.mark.slow

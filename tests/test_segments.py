@@ -12,7 +12,7 @@ import topsign as ts
 from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments, merge_segments, take_positions
 from topsign.store.backends import hold_lock
-from topsign.store.opening import exists, store_for_recipe
+from topsign.store.folder_store import exists, store_for_recipe
 from topsign.store.segments import cut_segment
 from topsign.store.versions import Manifest
 
@@ -35,8 +35,8 @@ def test_parts_of_a_segment_are_its_entries(limit):
 
 
 def test_a_segment_without_metadata_has_no_bytes_of_them():
-    assert make_segment(0, 10).columns.metadata_bytes == 0
-    assert make_segment(0, 10, texts=[b"{}"] * 10).columns.metadata_bytes > 0
+    assert make_segment(0, 10).columns.sizes["metadata"] == 0
+    assert make_segment(0, 10, texts=[b"{}"] * 10).columns.sizes["metadata"] > 0
 
 
 def test_neighbours_are_grouped_while_they_fit():

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from small import make_index
 
 import topsign as ts
-from topsign.store import backends, opening, stored_columns, versions
+from topsign.store import backends, folder_store, stored_columns, versions
 from topsign.store.backends import LocalFolder
 from topsign.store.versions import FORMAT, UnknownOutcomeError
 
@@ -289,7 +289,7 @@ def test_a_folder_that_can_be_neither_synced_nor_removed_is_said_to_exist(tmp_pa
 
 def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, signals, monkeypatch):
     """Another process that creates an index of the same name removes only drafts whose creators are gone."""
-    memory, target, plain = make_index(), tmp_path / "copy.topsign", opening.write_segment
+    memory, target, plain = make_index(), tmp_path / "copy.topsign", folder_store.write_segment
     memory.add(signals)
 
     def write(*arguments):
@@ -303,7 +303,7 @@ def test_a_folder_that_is_being_written_for_an_hour_is_not_removed(tmp_path, sig
         assert [*tmp_path.glob(".copy*")] == [draft]
         return plain(*arguments)
 
-    monkeypatch.setattr(opening, "write_segment", write)
+    monkeypatch.setattr(folder_store, "write_segment", write)
     memory.save(target)
     assert os.listdir(tmp_path) == ["copy.topsign"]
     with ts.open_index(target) as index:

@@ -1,8 +1,14 @@
-"""Cached property without a lock."""
+"""Lazy evaluation: a cached property without a lock, and optional extensions, imported by name at their first use.
+
+This is the only module that imports from higher layers. Extensions need optional packages, and register their engines
+and encoders with the lower layers. ``tests/test_layers.py`` reads the table and checks all other imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -32,3 +38,11 @@ class lazy(Generic[Value]):
         value = self._method(instance)
         instance.__dict__[self._name] = value
         return value
+
+
+EXTENSIONS = {"gpu": "topsign.gpu"}
+
+
+def load_extension(name: str) -> ModuleType:
+    """Import an extension; raise ImportError that names the package to install."""
+    return import_module(EXTENSIONS[name])

@@ -42,8 +42,7 @@ class Tensor:
 
     def view(self, content: Any) -> Array:
         """Return the tensor as a view of the file's bytes."""
-        assert self.dtype is not None
-        tensor: Array = content[self.start : self.stop].view(self.dtype).reshape(self.shape)
+        tensor: Array = content[self.start : self.stop].view(_TYPES[self.kind]).reshape(self.shape)
         return tensor
 
 
@@ -97,11 +96,6 @@ def _tensor(name: str, record: Any, start: int) -> Tensor:
 
 def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**62 for value in values)
-
-
-def in_file_order(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Sort arrays by descending item size, so that each is aligned without gaps."""
-    return dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
 
 
 def pack_header(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:

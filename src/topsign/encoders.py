@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._arrays import Float32
 from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
-from ._extensions import load_extension
+from ._lazy import load_extension
 from ._random import RandomState
 from .codes import Codes, as_projected
 from .encoding import encode

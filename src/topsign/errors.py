@@ -1,8 +1,11 @@
-"""Errors and warnings of this library, and installation hints."""
+"""Errors and warnings of this library, warnings that point at the user's line, and installation hints."""
 
 from __future__ import annotations
 
 import os
+import sys
+import warnings
+from types import FrameType
 from typing import Any, Self
 
 
@@ -48,4 +51,16 @@ class GpuError(RuntimeError):
 
 
 class GpuMemoryError(GpuError, MemoryError):
-    """The card has too little memory left; what was on it before is still there and usable."""
+    """GPU memory is exhausted; arrays that were on the device before remain usable."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points at the nearest caller outside this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == __package__

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .significance.likelihood_ratios import check_order, check_scores
 from .theory import Plan, roc
-from .theory.design import bytes_against_detection
+from .theory.planning import bytes_against_detection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

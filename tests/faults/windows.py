@@ -71,7 +71,7 @@ def locking(descriptor, mode, n_bytes):
 
 
 def become_windows():
-    assert "topsign._system" not in sys.modules
+    assert "topsign._files" not in sys.modules
     kernels.info()
     shutil._use_fd_functions = False
     os.unlink = os.remove = windows_unlink

@@ -27,7 +27,10 @@ def evaluate(
     target_recall: Annotated[float, typer.Option(help="Share of the true 10 nearest that a search shall find.")] = 0.95,
     metric: Annotated[
         str, typer.Option(help=f"What makes neighbours true: {', '.join(METRICS)}, of the signals as given.")
-    ] = "cosine",
+    ] = METRICS[0],
+    center: Annotated[
+        bool, typer.Option("--center", help="Subtract the mean of the signals before true correlations are computed.")
+    ] = False,
     n_signals: Annotated[
         int | None, typer.Option(help="Entries of the index to come. (default: the number of signals)")
     ] = None,
@@ -59,6 +62,7 @@ def evaluate(
             queries=asked,
             target_recall=target_recall,
             metric=metric,
+            center=center,
             n_signals=total if n_signals is None else n_signals,
             n_bits=bits,
             n_entries=entries,

@@ -19,8 +19,7 @@ from ..index.entries import check_new_ids
 from ..search import Regions
 from ..store import Arrays, make_segments, merge_segments
 from ..store.backends import Backend
-from ..store.segments import EXTRA_FILES
-from ..store.stored_columns import FileWriter, StoredColumns, columns_of, find_columns
+from ..store.stored_columns import FileWriter, StoredColumns, find_columns, write_segment
 from ..store.versions import SegmentRecord
 from .plan import PlannedSegment
 
@@ -95,12 +94,7 @@ def _write(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, fi
     extras = coding.extra_names(name)
     for one in (name, *extras.values()):
         backend.delete(f"segments/{one}.safetensors")  # possibly incomplete after an aborted run
-    writer, n_entries = FileWriter(backend), len(columns)
-    others = {
-        file: writer.write("segments", {one: columns.extra(one) for one in EXTRA_FILES[file]}, n_entries, name=other)
-        for file, other in extras.items()
-    }
-    record = SegmentRecord(writer.write("segments", columns_of(columns), n_entries, name=name), **others)
+    record = write_segment(FileWriter(backend), columns, {"columns": name} | extras)
     return Written(record, columns.has_text_ids, int(columns.ids.max()), is_new=True)
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from .measurement import evaluate
-from .page import STORED_WORDS, recall_words, render, stored_numbers
-from .report import Candidate, Evaluation, Option, Recall
-from .source import SignalSource
-from .truth import METRICS
+from .report import (
+    STORED_WORDS,
+    Candidate,
+    Evaluation,
+    Option,
+    Recall,
+    SignalSource,
+    recall_words,
+    render,
+    stored_numbers,
+)
+from .sample import METRICS
 
 __all__ = [
     "METRICS",

@@ -17,12 +17,8 @@ from .._checks import as_signals, check_count, check_real
 from ..index import Index
 from ..search import MIN_REGION_ENTRIES
 from ..store import ORIGINAL_TYPES
-from .configurations import Configuration, configurations
-from .data import Split, measure_isotropy, split_signals
-from .extrapolation import Extrapolation
-from .intervals import queries_needed, share_interval
-from .report import Candidate, Evaluation, FalseAlarmRow, K, Option, Recall, choose
-from .truth import Truth
+from .report import Candidate, Configuration, Evaluation, FalseAlarmRow, K, Option, Recall, choose, configurations
+from .sample import Extrapolation, Split, Truth, measure_isotropy, queries_needed, share_interval, split_signals
 
 KS = (1, 10, 100)
 FACTORS = (4, 10, 40)
@@ -48,7 +44,8 @@ def evaluate(
     *,
     queries: npt.ArrayLike | None = None,
     target_recall: float = 0.95,
-    metric: str = "cosine",
+    metric: str = "correlation",
+    center: bool = False,
     n_signals: int | None = None,
     n_bits: Sequence[int] | None = None,
     n_entries: int = 50_000,
@@ -68,9 +65,11 @@ def evaluate(
         Fraction of the true 10 nearest neighbours that a search must find. The recommended configuration has the fewest
         resident bytes among those whose whole 95% interval meets the target, with or without rescoring by original
         signals.
-    metric : "cosine", "centred cosine" or "inner_product"
-        Metric that defines the true neighbours of all configurations: the cosine of the signals as given, the cosine
-        after subtracting their mean, or the inner product.
+    metric : "correlation" or "inner_product"
+        Metric that defines the true neighbours of all configurations.
+    center : bool
+        Whether the mean of the signals is subtracted before their true correlations are computed. Without it, codes are
+        measured with and without centring if the signals have a mean.
     n_signals : int, optional
         Number of entries of the planned index; by default the number of signals. Recall decreases as entries are added,
         so it is measured in nested samples and extrapolated to this number.
@@ -95,10 +94,10 @@ def evaluate(
     part = split_signals(given, asked, n_entries=largest[0], n_queries=largest[1], seed=random_state)
     n_features = part.entries.shape[1]
     total = part.n_signals if n_signals is None else check_count(n_signals, "n_signals")
-    truth = Truth.of(metric, part.entries)
+    truth = Truth.of(metric, part.entries, center=center)
     isotropy = measure_isotropy(part.entries)
     tried, left_out = configurations(
-        n_bits, n_features, len(part.entries), metric=metric, has_mean=isotropy.mean_share >= MEAN_SHARE
+        n_bits, n_features, len(part.entries), metric=metric, center=center, has_mean=isotropy.mean_share >= MEAN_SHARE
     )
     part.notes.extend(left_out)
     needed = queries_needed(target)
@@ -135,6 +134,7 @@ def evaluate(
         n_features=n_features,
         own_queries=part.own_queries,
         metric=metric,
+        center=center,
         target_recall=target,
         isotropy=isotropy,
         notes=part.notes,
@@ -253,7 +253,7 @@ def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int],
     candidates first, so the function returns all candidates. Otherwise, for example if the index subtracts a mean that
     the metric keeps, it orders the candidates as the index does and returns the first k.
     """
-    exact = truth if truth.metric == "inner_product" else Truth("cosine", index.recipe.center)
+    exact = truth if truth.metric == "inner_product" else Truth("correlation", index.recipe.center)
     if (exact.mean is None) == (truth.mean is None):
         return lambda ids, k: ids
     return lambda ids, k: exact.ordered(part.entries, part.queries, ids)[:, :k]

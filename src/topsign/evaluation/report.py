@@ -1,13 +1,204 @@
-"""Report of an evaluation: measurements, and the recommendation as text, commands and code."""
+"""Results of an evaluation: measured configurations, the recommendation as text, commands and code, and the page."""
 
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
 
-from .configurations import Configuration
-from .data import Isotropy
-from .source import ORIGINALS, SearchSettings, SignalSource
+from .._checks import check_count
+from .._page import document, table_rows
+from ..index import Index
+from .sample import Isotropy
+
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
+"""Default sizes of adaptive codes, as fractions of the number of features."""
+
+GROUPED_SHARES = (1 / 32, 1 / 16)
+"""Bytes of grouped codes as fractions of the number of features: a quarter and half a bit per feature."""
+
+TRELLIS_SHARES = (1 / 16, 1 / 8, 1 / 4)
+"""Bytes of trellis codes as fractions of the number of features: half a bit, one bit and two bits per feature."""
+
+MAX_TRELLIS_FEATURES = 2048
+"""Above this size, trellis codes are omitted, because building them takes longer than all the rest."""
+
+FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "basis": "--projection", "metric": "--metric"}
+SWITCHES = {"center": "--center"}
+"""Options of ``topsign build`` for the parameters of the constructors."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Index constructor with the parameters that an evaluation varies."""
+
+    family: str
+    name: str  # as tables show it
+    parameters: dict[str, Any]
+    has_null: bool  # whether p-values of isotropic signals are known
+
+    def make(self, n_features: int, **options: Any) -> Index:
+        """Return an empty index; ``options`` are shared by all configurations."""
+        return Index(n_features, family=self.family, **(self.parameters | options))
+
+    def options(self) -> str:
+        """Return the options of ``topsign build`` for this configuration."""
+        words = [f"--family {self.family}"]
+        for name, value in self.parameters.items():
+            if name in SWITCHES:
+                words.append(SWITCHES[name] if value else SWITCHES[name].replace("--", "--no-"))
+            else:
+                words.append(f"{FLAGS[name]} {value}")
+        return " ".join(words)
+
+    def constructor(self, n_features: int, **options: Any) -> str:
+        """Return the Python expression that creates the index."""
+        values = {"family": self.family} | self.parameters | options
+        return f"ts.Index({n_features}, {', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+
+def configurations(
+    n_bits: Sequence[int] | None, n_features: int, n_entries: int, *, metric: str, center: bool, has_mean: bool
+) -> tuple[list[Configuration], list[str]]:
+    """Return the configurations to measure, and notes on those that are omitted.
+
+    For correlations of signals as given, all codes except trellis codes are measured with and without centring if the
+    signals have a mean.
+    """
+    both = metric == "correlation" and not center and has_mean
+    inner: dict[str, Any] = {"metric": "inner_product"} if metric == "inner_product" else {}
+    found = []
+    for subtracts in (False, True) if both else (center,):
+        shared = ({"center": True} if subtracts else {}) | inner
+        words = ", centred" if subtracts else ""
+        found += [
+            Configuration("adaptive", f"adaptive, {size} bits{words}", {"n_bits": size} | shared, True)
+            for size in _sizes(n_bits, n_features)
+        ]
+        grouped = sorted({max(1, int(n_features * share)) for share in GROUPED_SHARES})
+        found += [
+            Configuration("grouped", f"grouped, {size} bytes{words}", {"n_bytes": size} | shared, True)
+            for size in grouped
+        ]
+        size = -(-n_features // 8)
+        found.append(Configuration("sign", f"sign, {size} bytes{words}", {"n_bytes": size} | shared, True))
+    enough = n_entries >= max(200, n_features // 8)  # to learn axes from
+    if not (32 <= n_features <= MAX_TRELLIS_FEATURES and enough):
+        return found, [
+            f"trellis codes were omitted, because with {n_features:,} features and {n_entries:,} entries they have too "
+            "few entries or take longer to build than all other codes"
+        ]
+    sizes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
+    found += [_trellis(size, "learned axes", inner) for size in sizes]
+    random = {"basis": "hadamard", "center": False} | inner
+    found.append(_trellis(sizes[1], "random axes", random, has_null=True))
+    return found, []
+
+
+def _sizes(n_bits: Sequence[int] | None, n_features: int) -> list[int]:
+    if n_bits is None:
+        return sorted({max(8, int(n_features * share) // 8 * 8) for share in SHARES if n_features * share >= 1})
+    if not len(n_bits):
+        raise ValueError("n_bits must name at least one size, got none")
+    return sorted({check_count(one, "n_bits", maximum=n_features) for one in n_bits})
+
+
+def _trellis(n_bytes: int, axes: str, parameters: dict[str, Any], *, has_null: bool = False) -> Configuration:
+    name = f"trellis, {n_bytes} bytes, {axes}"
+    return Configuration("trellis", name, {"n_bytes": n_bytes} | parameters, has_null)
+
+
+INDEX = "index.topsign"
+ORIGINALS = "float32"
+"""Type of stored originals that orders candidates exactly as the signals do."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Build and search parameters: originals, rescoring and regions."""
+
+    factor: int | None = None  # candidates per neighbour that are rescored
+    originals: str | None = None  # type of kept originals
+    recall: float | None = None  # recall that a search of regions is asked for
+
+    def build_options(self) -> list[str]:
+        """Return options of ``topsign build``."""
+        kept = [] if self.originals is None else [f"--originals {self.originals}"]
+        return kept + ([] if self.recall is None else ["--regions"])
+
+    def search_options(self) -> list[str]:
+        """Return options of ``topsign search``."""
+        if self.recall is not None:
+            return [f"--recall {self.recall:g}"]
+        return [] if self.factor is None else [f"--rescore-factor {self.factor}"]
+
+    def arguments(self) -> str:
+        """Return arguments of ``Index.search``, after others."""
+        if self.recall is not None:
+            return f", recall={self.recall:g}"
+        return "" if self.factor is None else f", rescore={self.factor} * k"
+
+
+@dataclass(frozen=True)
+class SignalSource:
+    """Source of signals, ids and queries: files, or arrays named ``signals`` and ``queries``."""
+
+    signals: str | None = None
+    queries: str | None = None
+    array: str | None = None
+    id_column: str | None = None
+
+    def commands(self, configuration: Configuration, settings: SearchSettings, *, k: int, random_state: int) -> str:
+        """Return shell commands that build an index and search it."""
+        build = ["topsign build", shlex.quote(self.signals or "signals.npy"), f"-o {INDEX}"]
+        build += [f"--array {shlex.quote(self.array)}"] if self.array else []
+        build += [f"--id-column {shlex.quote(self.id_column)}"] if self.id_column else []
+        build += [configuration.options(), f"--seed {random_state}"]
+        search = ["topsign search", INDEX, shlex.quote(self.queries or "queries.npy"), f"-k {k}"]
+        search += [f"--array {shlex.quote(self.array)}"] if self.array and self.queries else []
+        build += settings.build_options()
+        search += settings.search_options()
+        return f"{' '.join(build)}\n{' '.join(search)}"
+
+    def python(
+        self, configuration: Configuration, settings: SearchSettings, *, n_features: int, k: int, random_state: int
+    ) -> str:
+        """Return Python code that builds an index and searches it; the last line assigns ``neighbors``."""
+        options: dict[str, Any] = {} if settings.originals is None else {"originals": settings.originals}
+        made = configuration.constructor(n_features, **options, random_state=random_state)
+        learned = [] if settings.recall is None else ["index.learn_regions()"]
+        ids = ", ids=ids" if self.id_column else ""
+        return "\n".join(
+            [
+                "import topsign as ts",
+                *self._reading(),
+                "",
+                f"index = {made}",
+                f"index.add(signals{ids})",
+                *learned,
+                f"neighbors = index.search(queries, k={k}{settings.arguments()})",
+            ]
+        )
+
+    def _reading(self) -> list[str]:
+        if self.signals is None:
+            return []
+        columns = f", [{self.id_column!r}]" if self.id_column else ""
+        lines = [
+            "from topsign.signals import FilesRows, open_files",
+            "",
+            f"files = open_files({self.signals!r}, {self.array!r}{columns})",
+            "signals = FilesRows(files)",
+        ]
+        if self.id_column:
+            name = repr(self.id_column)
+            lines.append(f"ids = [id for file in files for id in file.columns([{name}])[{name}].to_pylist()]")
+        asked = self.queries or "queries.npy"
+        return [*lines, f"queries = FilesRows(open_files({asked!r}, {self.array!r}))"]
+
 
 K = 10
 """Number of neighbours to which the target recall refers."""
@@ -104,6 +295,7 @@ class Evaluation:
     n_features: int
     own_queries: bool
     metric: str
+    center: bool
     target_recall: float
     isotropy: Isotropy
     notes: list[str]
@@ -117,7 +309,7 @@ class Evaluation:
     n_judged: int  # number of queries with which false-alarm rates are measured
     random_state: int
     seconds: float
-    source: SignalSource = SignalSource()  # noqa: RUF009  # frozen
+    source: SignalSource = SignalSource()
 
     @property
     def met(self) -> bool:
@@ -216,3 +408,145 @@ def choose(options: list[Option], target: float) -> tuple[Option, Option | None]
     others = [one for one in others if one.configuration != best.configuration] or others
     rest = sorted((one for one in options if one not in enough), key=lambda one: -one.expected.low)
     return best, next(iter([*others, *rest]), None)
+
+
+WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
+MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
+STORED_WORDS = (
+    "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries on, with "
+    "regions, of which a search visits as many as the requested recall needs. Among options with the same resident "
+    "bytes and about the same time, the one with the fewest bytes on disk is recommended."
+)
+TRUTHS = {
+    ("correlation", False): "largest correlation with the signals as given",
+    ("correlation", True): "largest correlation after subtracting the mean of the signals",
+    ("inner_product", False): "largest inner product",
+}
+
+
+def render(found: Evaluation) -> str:
+    """Return the page of an evaluation."""
+    return document("topsign on your signals", _body(found))
+
+
+def _body(found: Evaluation) -> Iterator[str]:
+    held = "held out from the signals" if found.own_queries else "as given"
+    source = found.source.signals or "your signals"
+    yield "<h1>topsign on your signals</h1>"
+    yield (
+        f"<p>{escape(source)}: {found.n_signals:,} signals of {found.n_features:,} features. Measured on a sample: "
+        f"{found.n_entries:,} entries and {found.n_queries:,} queries {held}, in {found.seconds:.0f} s.</p>"
+    )
+    yield '<h2 id="recommendation">Recommendation</h2>'
+    yield f"<p>Target: {found.target_recall:.0%} of the true 10 nearest neighbours.</p>"
+    yield f"<p><strong>{escape(found.recommendation())}</strong></p>"
+    if (second := found.alternative()) is not None:
+        yield f"<p>{escape(second)}</p>"
+    yield f"<pre>{escape(found.command())}</pre><pre>{escape(found.python())}</pre>"
+    yield '<h2 id="signals">The signals</h2>'
+    yield f"<p>{escape(found.isotropy.sentence(found.n_features))}</p>"
+    if found.notes:
+        yield "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in found.notes) + "</ul>"
+    yield '<h2 id="recall">Recall, bytes and time</h2>'
+    yield f"<p>{escape(recall_words(found))}</p>"
+    yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against resident bytes per entry. Circles '
+    yield "are searches by codes only, squares are searches with 100 rescored candidates, and the dashed line is the "
+    yield "target. The filled mark is the recommended configuration.</figcaption></figure>"
+    titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms"]
+    yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+    if found.stored:
+        yield f"<p>{escape(STORED_WORDS)}</p>"
+        titles = ["Stored as", "Resident bytes", "Bytes on disk", "Recall@10", "ms"]
+        rows = [[escape(one.name), *stored_numbers(one), f"{one.milliseconds:.2f}"] for one in found.stored]
+        yield from table_rows("numbers", titles, rows)
+    if found.extrapolated:
+        yield f"<p>Expected among {found.n_signals:,} entries:</p>"
+        titles = ["Code", "Recall@10", "40 rescored", "100", "400"]
+        rows = [[escape(one.name), *(_share(option.expected) for option in one.options)] for one in found.candidates]
+        yield from table_rows("numbers", titles, rows)
+    if found.false_alarms:
+        yield '<h2 id="false-alarms">False alarms</h2>'
+        yield (
+            f"<p>Fraction of {found.n_judged:,} searches for held-out signals, in a sample of the entries, that have a "
+            "match. If no held-out signal truly matches an entry, it should equal the false-alarm rate.</p>"
+        )
+        titles = ["P-values", *(f"at {level:g}" for level in found.levels)]
+        rows = [[escape(row.null), *(f"{rate:.3f}" for rate in row.rates)] for row in found.false_alarms]
+        yield from table_rows("numbers", titles, rows)
+        if (advice := found.false_alarm_advice()) is not None:
+            yield f"<p>{escape(advice)}</p>"
+
+
+def stored_numbers(one: Option) -> list[str]:
+    """Return the bytes and the recall of an option as a stored index."""
+    return [f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}"]
+
+
+def recall_words(found: Evaluation) -> str:
+    """Return the explanation of recall, bytes and times."""
+    words = (
+        f"For all codes, true neighbours are the entries with the {TRUTHS[found.metric, found.center]}. Recall is the "
+        "fraction of them that is found, with 95% intervals over queries, by codes only and with candidates rescored "
+        "by the original signals. Bytes per entry include all resident data: code, norm, scale and id, plus shared "
+        "means and axes divided by the number of entries. Times are per query, in one batch on all threads, in the "
+        "sample."
+    )
+    if found.extrapolated:
+        nested = "" if found.n_nested is None else f", corrected by nested samples of {found.n_nested:,}"
+        words += (
+            f" Recall changes as entries are added. For {found.n_signals:,} entries it is extrapolated from fewer "
+            f"neighbours in the sample, which are as dense there as 10 neighbours among all entries{nested}."
+        )
+    return words
+
+
+def _row(one: Candidate) -> list[str]:
+    plain = [_share(part) for part in one.recall] + [""] * (3 - len(one.recall))
+    exact = [_share(option.measured) for option in one.options if option.factor is not None]
+    times = [f"{option.milliseconds:.2f}" for option in one.options]
+    shown = f"{times[0]}<span class='interval'>({', '.join(times[1:])})</span>"
+    return [escape(one.name), f"{one.bytes_per_entry:.0f}", *plain, *exact, shown]
+
+
+def _share(one: Recall) -> str:
+    return f"{one.share:.3f}<span class='interval'>[{one.low:.3f}, {one.high:.3f}]</span>"
+
+
+def _chart(found: Evaluation) -> str:
+    """Return a chart of recall@10 against bytes as an SVG element."""
+    largest = 1.08 * max(one.bytes_per_entry for one in found.candidates)
+
+    def at(n_bytes: float, share: float) -> tuple[float, float]:
+        x = MARGIN + (WIDTH - 2 * MARGIN) * n_bytes / largest
+        return x, HEIGHT - MARGIN - (HEIGHT - 1.5 * MARGIN) * share
+
+    def mark(one: Option, color: str) -> str:
+        x, y = at(one.bytes_per_entry, one.measured.share)
+        chosen = one.configuration == found.best.configuration and (one.factor is None) == (found.best.factor is None)
+        drawn = f'fill="{color if chosen else "none"}" stroke="{color}" stroke-width="2"'
+        if one.factor is None:
+            return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" {drawn}><title>{escape(one.name)}</title></circle>'
+        corner = f'x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10"'
+        return f"<rect {corner} {drawn}><title>{escape(one.name)}</title></rect>"
+
+    parts = [f'<svg role="img" aria-label="recall against bytes" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12">']
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        (left, y), (right, _) = at(0, share), at(largest, share)
+        parts.append(f'<line x1="{left:.0f}" x2="{right:.0f}" y1="{y:.0f}" y2="{y:.0f}" stroke="var(--faint)"/>')
+        parts.append(f'<text x="{left - 8:.0f}" y="{y + 4:.0f}" text-anchor="end" fill="var(--ink)">{share:g}</text>')
+    (left, y), (right, _) = at(0, found.target_recall), at(largest, found.target_recall)
+    parts.append(
+        f'<line x1="{left:.0f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--green)" '
+        'stroke-dasharray="5 4"/>'
+        f'<text x="{right:.0f}" y="{y - 5:.0f}" text-anchor="end" fill="var(--green)">target</text>'
+    )
+    for one in found.candidates:
+        parts += [mark(one.option(None), "var(--blue)"), mark(one.option(10), "var(--orange)")]
+    labelled = -math.inf
+    for n_bytes in sorted(one.bytes_per_entry for one in found.candidates):
+        x, y = at(n_bytes, 0)
+        if x - labelled >= LABEL_WIDTH:
+            labelled = x
+            parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" {MIDDLE}>{n_bytes:.0f}</text>')
+    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" {MIDDLE}>resident bytes per entry</text></svg>')
+    return "".join(parts)

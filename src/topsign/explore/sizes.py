@@ -14,7 +14,7 @@ from scipy.stats import norm
 from .. import theory
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_pool, check_real
-from ..theory.sizes import compact_bytes
+from ..theory.rates import compact_bytes
 
 Curves = list[dict[str, Any]]
 

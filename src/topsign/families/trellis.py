@@ -17,8 +17,8 @@ from .._checks import check_choice, check_count, check_real
 from .._files import Record
 from .._lazy import lazy
 from .._random import RandomState, make_seed, normals
-from .._warning import warn
 from ..codes import Codes, as_projected
+from ..errors import warn
 from ..kernels import (
     FACTOR_BYTES,
     CodeBlocks,
@@ -635,7 +635,7 @@ class Steps:
     @classmethod
     def of(cls, variances: Float64, n_steps: int) -> Steps:
         """Allocate four bits per step by reverse water-filling of the weighted variances of all coordinates."""
-        from ..theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
+        from ..theory.rates import water_filling  # SciPy, which the theory needs, takes long to import
 
         weights = (np.maximum(variances, 0) / variances.max()) ** EMPHASIS
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._arrays import Array, Float64
 from .._checks import check_choice, check_count, check_real, interchanged, raise_unusable, suggests_keywords
 from .._random import RandomState
-from .._warning import warn
+from ..errors import warn
 from ..families import SCORINGS, Recipe
 from ..projections import Projection
 from .head import (

@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays import Array, Float64, Int64
 from .._checks import check_choice
 from .._random import RandomState, make_seed
-from .._warning import warn
+from ..errors import warn
 from ..families import Recipe
 from ..projections import Projection
 

@@ -21,8 +21,8 @@ from .._checks import (
     check_source,
     names_of_columns,
 )
-from .._extensions import load_extension
 from .._files import Record
+from .._lazy import load_extension
 from .._random import make_seed
 from ..encoding import BlockEncoder, check_signals, encode
 from ..errors import StorageError

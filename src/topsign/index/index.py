@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from .._arrays import Array, Float32
 from .._checks import as_signals, check_flag, check_metadata, names_of_columns
-from .._extensions import load_extension
 from .._files import Record
+from .._lazy import load_extension
 from .._random import RandomState
-from .._warning import warn
-from ..errors import StorageError
+from ..errors import StorageError, warn
 from ..families import Recipe
 from ..projections import Projected, Projection
 from ..search import ENGINE, Engine, Progress, QueryBlock, query_blocks

@@ -15,9 +15,8 @@ from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int64
 from .._checks import check_false_alarm
 from .._random import RandomState
 from .._rows import take_rows
-from .._warning import warn
 from ..encoding import encode
-from ..errors import CalibrationWarning, StorageError
+from ..errors import CalibrationWarning, StorageError, warn
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
 from ..search import Hits, Progress, QueryBlock, query_blocks

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .._warning import warn
+from ..errors import warn
 from ..families import Recipe
 from ..families.weight_coding import CodedWeights
 from ..gpu import GpuError, HeadScanner, cuda_device

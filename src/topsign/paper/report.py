@@ -15,15 +15,12 @@ from typing import Any
 
 from .. import __version__, kernels
 from .._checks import check_choice
-from . import figures, page
-from .curve import curve
-from .distortion import distortion
-from .energy import energy
-from .errata import errata
+from . import page
+from .experiments import curve, distortion, energy, three_party
+from .heads import table
 from .measuring import Advance, plain
+from .printed import errata
 from .roc import roc
-from .table import table
-from .three_party import three_party
 from .verdicts import (
     Claim,
     LongRun,
@@ -96,7 +93,7 @@ def reproduce(
     Seeds are fixed, so the results depend only on the effort. Needs matplotlib (the extra ``plot``).
     """
     chosen = [check_choice(part, "parts", PARTS) for part in parts]
-    with figures.house_style():  # a missing matplotlib raises here, before anything is computed
+    with page.house_style():  # a missing matplotlib raises here, before anything is computed
         folder = Path(output)
         folder.mkdir(parents=True, exist_ok=True)
     runs: dict[str, Callable[[Advance], Any]] = {
@@ -133,21 +130,21 @@ def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[st
         "errata": judge_errata,
     }
     drawings: dict[str, Any] = {
-        "curve": figures.draw_curve,
-        "three-party": figures.draw_three_party,
-        "roc": figures.draw_roc,
-        "table": figures.draw_table,
-        "energy": figures.draw_energy,
+        "curve": page.draw_curve,
+        "three-party": page.draw_three_party,
+        "roc": page.draw_roc,
+        "table": page.draw_table,
+        "energy": page.draw_energy,
     }
     claims = [claim for part, data in found.items() for claim in (judges[part](data) if part in judges else ())]
     files, drawn = [], {}
     for part, data in found.items():
         (folder / f"{part}.json").write_text(json.dumps(plain(data), indent=1, allow_nan=False))
         files.append(f"{part}.json")
-        with figures.house_style():
+        with page.house_style():
             for name, figure in (drawings[part](data) if part in drawings else {}).items():
-                drawn[name] = figures.svg(figure, name=name)
-                (folder / f"{name}.png").write_bytes(figures.png(figure))
+                drawn[name] = page.svg(figure, name=name)
+                (folder / f"{name}.png").write_bytes(page.png(figure))
                 files.append(f"{name}.png")
     (folder / "verdicts.json").write_text(json.dumps(plain(claims), indent=1))
     files.append("verdicts.json")

@@ -10,12 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from .curve import Curve
-from .distortion import Distortion
-from .errata import Erratum
+from .experiments import Curve, Distortion, ThreeParty
+from .heads import Published, Table, TableCell
+from .printed import Erratum
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Roc
-from .table import Published, Table, TableCell
-from .three_party import ThreeParty
 
 SURE = 4.0
 """Number of standard errors that a difference must exceed to decide a claim."""

@@ -6,11 +6,9 @@ from typing import Any
 
 from .._checks import check_choice
 from .._random import RandomState
-from .base import Projection
-from .dense import Gaussian, Rademacher, Sparse
+from .base import Projected, Projection
 from .learned import Principal
-from .projected import Projected
-from .structured import Circulant, Hadamard
+from .random_operators import Circulant, Gaussian, Hadamard, Rademacher, Sparse
 
 __all__ = [
     "KINDS",

@@ -14,7 +14,7 @@ from .._arrays import Array, Float32, Float64, pack_array, unpack_array
 from .._lazy import lazy
 from .._random import RandomState
 from .base import Projection
-from .structured import Hadamard
+from .random_operators import Hadamard
 
 Int8 = npt.NDArray[np.int8]
 

@@ -24,8 +24,7 @@ from .._checks import check_choice, check_count, check_false_alarm
 from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
-from .._warning import warn
-from ..errors import CalibrationWarning, StorageError
+from ..errors import CalibrationWarning, StorageError, warn
 from ..theory.tails import log_student_tail
 from .likelihood_ratios import CLOSER
 from .p_values import log10_tail, probabilities

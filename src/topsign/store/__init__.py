@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .memory import Change, MemoryStore, Store, Table
-from .opening import Path, check_place, exists, open_store, resolve, save_store, store_for_recipe
+from .folder_store import Path, Store, check_place, exists, open_store, resolve, save_store, store_for_recipe
+from .memory import Change, MemoryStore, Table
 from .segments import (
     ORIGINAL_TYPES,
     Arrays,

@@ -13,13 +13,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Any, Protocol
 
 import numpy as np
 
 from .._arrays import Bytes
-from .._system import (
+from .._files import (
     POLL_SECONDS,
     give_name,
     lock_file,
@@ -50,22 +51,22 @@ Ranges = Sequence[tuple[int, int]]
 Parts = list[Bytes]
 
 
+@dataclass(frozen=True, eq=False)
 class Content:
     """Bytes of an open file, which are mapped, or fetched and kept in ``buffer`` once they are verified."""
 
-    def __init__(self, buffer: Bytes, fetch: Callable[[Ranges], Parts] | None = None) -> None:
-        self.buffer = buffer
-        self._fetch = fetch
+    buffer: Bytes
+    fetch: Callable[[Ranges], Parts] | None = None
 
     def read(self, ranges: Ranges) -> Parts:
         """Return parts of the file that are not verified yet."""
-        if self._fetch is not None:
-            return self._fetch(ranges)
+        if self.fetch is not None:
+            return self.fetch(ranges)
         return [self.buffer[start:stop] for start, stop in ranges]
 
     def keep(self, start: int, part: Bytes) -> None:
         """Keep a verified part, unless the file is mapped."""
-        if self._fetch is not None:
+        if self.fetch is not None:
             self.buffer[start : start + len(part)] = part
 
 
@@ -125,31 +126,28 @@ def hold_lock(path: str, timeout: float | None, *, folder: str) -> Iterator[None
     while True:
         with open(path, "a+b", buffering=0) as file:
             _held.add(file)
-            _wait(file, deadline, timeout, folder)
-            if _is_at(path, file):
+            try:
+                while not lock_file(file, wait=deadline is None):
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise TimeoutError(
+                            f"{folder} is being written by another process or thread, waited {timeout:g} s"
+                        )
+                    time.sleep(POLL_SECONDS)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                problem = (
+                    f"cannot be locked: {error.strerror}; use a file system with locks, or open it with readonly=True"
+                )
+                raise StorageError(folder, "lock", problem) from None
+            try:
+                is_present = os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+            except FileNotFoundError:
+                is_present = False
+            if is_present:
                 yield
                 return
         # The folder was replaced, or the lock file deleted, while this process waited: lock the present one.
-
-
-def _wait(file: IO[bytes], deadline: float | None, timeout: float | None, folder: str) -> None:
-    try:
-        while not lock_file(file, wait=deadline is None):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{folder} is being written by another process or thread, waited {timeout:g} s")
-            time.sleep(POLL_SECONDS)
-    except TimeoutError:
-        raise
-    except OSError as error:
-        problem = f"cannot be locked: {error.strerror}; use a file system with locks, or open it with readonly=True"
-        raise StorageError(folder, "lock", problem) from None
-
-
-def _is_at(path: str, file: IO[bytes]) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def _close_inherited() -> None:
@@ -177,15 +175,13 @@ class LocalFolder:
         self.path = path
         self._mode = stat.S_IMODE(os.stat(path).st_mode)  # new files get the folder's permissions
 
-    def _at(self, name: str) -> str:
-        return f"{self.path}/{name}"  # Windows accepts this separator too
-
     def _own(self, name: str) -> str:
         """Return the path of a file to write or delete; raise OSError if a link leads out of the index."""
-        top = name.partition("/")[0]
-        if os.path.islink(self._at(top)) or _is_junction(self._at(top)):
-            raise OSError(errno.ELOOP, f"{top} is a link, and nothing is written or deleted through links", name)
-        return self._at(name)
+        top = f"{self.path}/{name.partition('/')[0]}"  # Windows accepts this separator too
+        if os.path.islink(top) or _is_junction(top):
+            problem = f"{os.path.basename(top)} is a link, and nothing is written or deleted through links"
+            raise OSError(errno.ELOOP, problem, name)
+        return f"{self.path}/{name}"
 
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
@@ -198,20 +194,20 @@ class LocalFolder:
 
     def list(self, folder: str) -> list[str]:
         try:
-            return os.listdir(self._at(folder))
+            return os.listdir(f"{self.path}/{folder}")
         except FileNotFoundError:
             if folder == "versions":
                 raise
             return []  # copies by way of a bucket or git lack empty folders
 
     def read(self, name: str, limit: int) -> bytes:
-        with open_regular(self._at(name)) as file:
+        with open_regular(f"{self.path}/{name}") as file:
             if os.fstat(file.fileno()).st_size > limit:
                 raise OSError(errno.EFBIG, f"has more than {limit} bytes", name)
             return file.readall()
 
     def map(self, name: str) -> Content:
-        with open_regular(self._at(name)) as file:
+        with open_regular(f"{self.path}/{name}") as file:
             n_bytes = os.fstat(file.fileno()).st_size
             pages = map_file(file, n_bytes) if n_bytes else b""  # an empty file cannot be mapped
         return Content(np.frombuffer(pages, np.uint8))
@@ -238,14 +234,14 @@ class LocalFolder:
 
     def sync(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            sync_folder(self._at(folder))
+            sync_folder(f"{self.path}/{folder}")
 
     def publish(self, name: str, content: bytes) -> None:
         folder = name.split("/")[0]
         draft = f"{folder}/.{secrets.token_hex(16)}"
         self.create(draft, [content])
         try:
-            give_name(self._at(draft), self._at(name))
+            give_name(f"{self.path}/{draft}", f"{self.path}/{name}")
         finally:
             self.delete(draft)  # or the next change deletes it
         try:
@@ -265,7 +261,7 @@ class LocalFolder:
         return True
 
     def modified(self, name: str) -> float:
-        return os.stat(self._at(name)).st_mtime
+        return os.stat(f"{self.path}/{name}").st_mtime
 
 
 def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:

@@ -1,8 +1,9 @@
-"""Store in a folder: immutable files, and versions that name them."""
+"""Stores in a folder, of immutable files and versions that name them; creation and opening of any store."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import threading
@@ -15,32 +16,35 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from .._arrays import Booleans, Int64
-from .._checks import listed
-from .._files import Record, parse_json
-from .._system import why
+from .._checks import check_count, check_real, listed
+from .._files import Record, parse_json, why
 from ..errors import ConflictError, StorageError
 from ..families import Recipe
 from . import segments
-from .backends import Backend
-from .memory import Change, Table
+from .backends import FOLDERS, Backend, Bucket, LocalFolder, UnsettledError, is_url, make_folder
+from .memory import Change, MemoryStore, Table
 from .segments import Segment, Snapshot, merge_segments
 from .stored_columns import MISSING, FileWriter, StoredColumns, StoredFile, open_file, open_segment, write_segment
 from .versions import (
     ATTEMPTS,
     FORMAT,
     FileRecord,
+    Listing,
     Manifest,
     SegmentRecord,
     SupersededError,
     UnknownOutcomeError,
     Versions,
+    new_name,
     version_name,
 )
+
+Path = str | os.PathLike[str]
 
 SEGMENT_BYTES = 2**25
 """Maximum bytes of codes per new segment, which bounds the memory for copies."""
@@ -85,7 +89,7 @@ class FolderChange(Change):
 
     def add(self, segments: list[Segment]) -> None:
         if self._held:  # the last segments stay in memory because they may be merged
-            self.snapshot = Snapshot((*self.snapshot.segments, *map(self._stored, self._held)))
+            self._write([*self.snapshot.segments, *self._held])
         self._held = segments
 
     def add_stored(self, records: Sequence[SegmentRecord]) -> None:
@@ -97,20 +101,21 @@ class FolderChange(Change):
     def update_metadata(self, rows: Int64, texts: Sequence[bytes]) -> None:
         self._check_seen(rows)
         super().update_metadata(rows, texts)
-        self.snapshot = Snapshot(tuple(map(_rewritten_if_overlaid, self.snapshot.segments)))
+        parts = list(self.snapshot.segments)
+        for i, segment in enumerate(parts):
+            overlay = segment.columns.overlay if isinstance(segment.columns, StoredColumns) else None
+            if overlay is not None and len(overlay[0]) > OVERLAID_SHARE * len(segment):
+                parts[i] = merge_segments([segment])
+        self.snapshot = Snapshot(tuple(parts))
 
     @property
     def segment_entries(self) -> int:
         return self._store.segment_entries
 
-    def _kept(self, segment: Segment) -> Segment:
-        return self._stored(segment)
-
     def compact(self) -> None:
         self._order_all()
         while (step := self.snapshot.compacted(limit=self._store.segment_entries)) is not None:
-            self.snapshot = step
-            self._write_segments()
+            self._write(step.segments)
 
     def erase(self, rows: Int64) -> None:
         super().erase(rows)
@@ -119,53 +124,46 @@ class FolderChange(Change):
     def finish(self) -> Manifest | None:
         """Sync the new files and return the next version, or None if the change has no effect."""
         limit, before = self._store.segment_entries, self.before
-        self.snapshot = self.snapshot.add(self._held, limit=limit)
-        self._held = []
-        self._write_segments()
+        held, self._held = self._held, []
+        self._write(self.snapshot.add(held, limit=limit).segments)
         while (
-            self._removes
+            any(segment.alive is not None for segment in self.snapshot.segments)
             and (step := self.snapshot.tidied(n_bytes=REMOVED_BYTES, share=REMOVED_SHARE, limit=limit)) is not None
         ):
-            self.snapshot = step
-            self._write_segments()
+            self._write(step.segments)
         changed = self.next_id != before.manifest.next_id or self.sources != before.manifest.sources
         changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
             return None
-        self.snapshot = Snapshot(tuple(map(self._settled, self.snapshot.segments)))
-        records = [one.columns.record for one in self.snapshot.segments if isinstance(one.columns, StoredColumns)]
-        tables = {name: self._table_record(name) for name in self.tables}
-        self._check_process()
+        parts, records = [], []
+        for segment in self.snapshot.segments:  # their bitmaps, metadata and extra columns
+            assert isinstance(segment.columns, StoredColumns)
+            columns = segment.columns.write(self._writer, segment.alive)
+            parts.append(segment if columns is segment.columns else Segment(columns, columns.alive))
+            records.append(columns.record)
+        self.snapshot = Snapshot(tuple(parts))
+        tables = {
+            name: before.manifest.tables[name]
+            if before.tables.get(name) is table
+            else self._writer.write("segments", table, 0)
+            for name, table in self.tables.items()
+        }
         self._writer.sync()
         return before.manifest.next(next_id=self.next_id, sources=self.sources, segments=tuple(records), tables=tables)
 
-    @property
-    def _removes(self) -> bool:
-        return any(segment.alive is not None for segment in self.snapshot.segments)
+    def _write(self, segments: Iterable[Segment]) -> None:
+        """Make a snapshot of segments and write those that are in memory."""
+        self.snapshot = Snapshot(tuple(map(self._kept, segments)))
 
-    def _table_record(self, name: str) -> FileRecord:
-        """Return the record of a table, after writing it if it is new."""
-        table, before = self.tables[name], self.before
-        is_stored = before.tables.get(name) is table
-        return before.manifest.tables[name] if is_stored else self._writer.write("segments", table, 0)
-
-    def _write_segments(self) -> None:
-        """Write the segments that are in memory."""
-        self.snapshot = Snapshot(tuple(map(self._stored, self.snapshot.segments)))
-
-    def _stored(self, segment: Segment) -> Segment:
+    def _kept(self, segment: Segment) -> Segment:
         if isinstance(segment.columns, StoredColumns):
             return segment
-        self._check_process()
+        if os.getpid() != self._process:
+            problem = "this process was forked during a change; only its parent can write"
+            raise StorageError(self._store.path, "lock", problem)
         record = write_segment(self._writer, segment.columns)
-        return Segment(StoredColumns.open(self._backend, record, self._store.recipe, {}), segment.alive)
-
-    def _settled(self, segment: Segment) -> Segment:
-        """Return a segment after writing its bitmap and metadata."""
-        columns = segment.columns
-        assert isinstance(columns, StoredColumns)
-        written = columns.write(self._writer, segment.alive)
-        return segment if written is columns else Segment(written, written.alive)
+        columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
+        return Segment(columns, segment.alive)
 
     def _check_seen(self, rows: Int64) -> None:
         """Raise ConflictError for entries that another client has changed since the last refresh."""
@@ -197,20 +195,6 @@ class FolderChange(Change):
     def is_ours(self) -> bool:
         """Whether this process began the change, not one that it was forked from."""
         return os.getpid() == self._process
-
-    def _check_process(self) -> None:
-        if not self.is_ours:
-            raise StorageError(
-                self._store.path, "lock", "this process was forked during a change; only its parent can write"
-            )
-
-
-def _rewritten_if_overlaid(segment: Segment) -> Segment:
-    """Return a segment, rewritten without its overlay if that covers much of it."""
-    columns = segment.columns
-    if isinstance(columns, StoredColumns) and columns.n_overlaid > OVERLAID_SHARE * len(columns):
-        return merge_segments([segment])
-    return segment
 
 
 def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
@@ -344,7 +328,7 @@ class FolderStore:
     def versions(self) -> list[int]:
         """Return the kept versions, ascending."""
         self.now  # noqa: B018  (raises if closed)
-        return self.commits.numbers()
+        return self.commits.listing().numbers
 
     def adopt(self, loaded: OpenVersion) -> None:
         """Set the version that searches see, unless another thread has loaded a newer one."""
@@ -370,7 +354,7 @@ class FolderStore:
         seen = self.now
         for attempt in count(1):
             try:
-                for result in self._repeated(make):
+                for result in self._repeated(make) if self._unsettled[threading.get_ident()] else ():
                     return result
                 with self.change(seen) as change:
                     result = make(change)
@@ -386,27 +370,37 @@ class FolderStore:
         """Change the store, which is committed at the end of the block."""
         seen = seen or self.now
         with self._locked():
-            newest = self.load()
+            now = self.now
+            newest = now if self.commits.is_newest(now.manifest) else self.load()
             is_checked = self.optimistic or not newest.manifest.descends_from(seen.manifest)
             change = FolderChange(self, newest, seen if is_checked else newest)
+            unsettled = self._unsettled[threading.get_ident()]
+            loaded, listing, manifest = newest, None, None
             try:
                 yield change
-                loaded, manifest = newest, change.finish()
+                manifest = change.finish()
                 if manifest is not None:
                     change.commit_begun = True
-                    self._commit(newest, manifest)
+                    listing = self.commits.commit(manifest)
+                    unsettled.clear()  # this version keeps them from appearing later
                     loaded = OpenVersion(manifest, change.snapshot, change.tables)
                 self.adopt(loaded)
             except BaseException as error:
+                if isinstance(error, UnknownOutcomeError) and manifest is not None:
+                    unsettled.append((newest, manifest))
                 if change.is_ours:
                     self._tidy_up(change, error)
                 raise
-            self._clean(loaded.manifest, change)
+            self._clean(loaded.manifest, change, listing)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the writer lock; errors of the block are refusals, but an error of releasing the lock is not."""
-        self._check_writable()
+        self.now  # noqa: B018  (raises if closed)
+        if self.pinned is not None:
+            raise StorageError(self.path, "folder", f"cannot be written: version {self.pinned} of it was opened")
+        if self.readonly:
+            raise StorageError(self.path, "folder", "cannot be written: it was opened with readonly=True")
         is_done = False
         try:
             with self.backend.lock(self.timeout):
@@ -419,23 +413,12 @@ class FolderStore:
                 raise
             raise self._unwritten(error) from None
 
-    def _commit(self, before: OpenVersion, manifest: Manifest) -> None:
-        unsettled = self._unsettled[threading.get_ident()]
-        try:
-            self.commits.commit(manifest)
-        except UnknownOutcomeError:
-            unsettled.append((before, manifest))
-            raise
-        unsettled.clear()  # this version keeps them from appearing later
-
     def _repeated(self, make: Callable[[FolderChange], Result]) -> list[Result]:
         """Return the result of a change with unknown outcome if it turns out to be stored and ``make`` repeats it.
 
         It repeats the change if it would make the same version from the same version before it.
         """
         unsettled = self._unsettled[threading.get_ident()]
-        if not unsettled:
-            return []
         with self._locked():
             now = self.load()
             for before, manifest in [*unsettled]:
@@ -462,8 +445,8 @@ class FolderStore:
                     return [result]
         return []
 
-    def _clean(self, manifest: Manifest, change: FolderChange) -> None:
-        is_clean = self.commits.clean(manifest, keep=1 if change.erased else None)
+    def _clean(self, manifest: Manifest, change: FolderChange, listing: Listing | None = None) -> None:
+        is_clean = self.commits.clean(manifest, listing, keep=1 if change.erased else None)
         if change.erased and not is_clean:
             problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
             raise StorageError(self.path, "segments", problem)
@@ -566,7 +549,7 @@ class FolderStore:
 
     def _read_pinned(self) -> Manifest:
         assert self.pinned is not None
-        numbers = self.commits.numbers()
+        numbers = self.commits.listing().numbers
         try:
             return self.commits.read(self.pinned)
         except FileNotFoundError:
@@ -610,13 +593,6 @@ class FolderStore:
     def _refuse_replaced(self) -> NoReturn:
         raise StorageError(self.path, "folder", REPLACED)
 
-    def _check_writable(self) -> None:
-        self.now  # noqa: B018
-        if self.pinned is not None:
-            raise StorageError(self.path, "folder", f"cannot be written: version {self.pinned} of it was opened")
-        if self.readonly:
-            raise StorageError(self.path, "folder", "cannot be written: it was opened with readonly=True")
-
     def _unwritten(self, error: OSError) -> StorageError:
         if not os.path.isdir(self.path) and not self.backend.is_shared:
             problem = REPLACED
@@ -625,6 +601,10 @@ class FolderStore:
         else:
             problem = f"could not be written, nothing was changed: {why(error)}"
         return StorageError(self.path, "folder", problem)
+
+
+Store = MemoryStore | FolderStore
+"""Store of the entries of an index."""
 
 
 def verify_segment(backend: Backend, recipe: Recipe, next_id: int, record: SegmentRecord) -> dict[str, str]:
@@ -649,3 +629,160 @@ def segment_limit(recipe: Recipe, originals: str | None = None) -> int:
     if originals is not None:
         limits.append(ORIGINALS_BYTES // (np.dtype(originals).itemsize * recipe.n_features))
     return max(1, min(limits))
+
+
+def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
+    """Create a store with the entries of a snapshot atomically; raise FileExistsError if the name exists.
+
+    ``parts`` are those of :func:`write_first`.
+    """
+    try:
+        if is_url(path):
+            bucket = Bucket(path)
+            bucket.check_exclusive()
+            write_first(bucket, recipe, snapshot, **parts)
+        else:
+            make_folder(path, lambda folder: write_first(folder, recipe, snapshot, **parts))
+    except (FileExistsError, StorageError):
+        raise
+    except UnsettledError as error:
+        raise StorageError(path, "folder", f"exists, but may not survive a power loss: {why(error)}") from None
+    except OSError as error:
+        raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
+
+
+def write_first(
+    backend: Backend,
+    recipe: Recipe,
+    snapshot: Snapshot,
+    *,
+    next_id: int,
+    sources: dict[str, Record],
+    originals: str | None = None,
+    tables: Mapping[str, Table] | None = None,
+) -> None:
+    """Write the first version of a new store; raise FileExistsError if another client has written one."""
+    from importlib.metadata import version as version_of  # slow to import
+
+    writer = FileWriter(backend)
+    text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
+    file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
+    backend.create(file.path, [text])
+    parts = []
+    for group in snapshot.groups(limit=segment_limit(recipe, originals)):
+        merged = merge_segments(snapshot.segments[group])
+        parts.append(write_segment(writer, merged.columns))
+    manifest = Manifest(
+        file,
+        library=version_of("topsign"),
+        next_id=next_id,
+        segments=tuple(parts),
+        sources=sources,
+        originals=originals,
+        tables={name: writer.write("segments", table, 0) for name, table in (tables or {}).items()},
+    )
+    backend.sync(FOLDERS)
+    try:
+        Versions(backend).commit(manifest)
+    except SupersededError:
+        for one in manifest.files:
+            backend.delete(one.path)
+        raise FileExistsError(errno.EEXIST, "exists already", backend.path) from None
+
+
+def resolve(path: Path) -> str:
+    """Return the canonical path without symbolic links, or the URL; raise if it cannot name a folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be a str or a path, got {path!r}")
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"path must be a text that is not empty and has no null character, got {text!r}")
+    return text.rstrip("/") if is_url(text) else os.path.realpath(text.removeprefix("file://"))
+
+
+def exists(path: Path) -> bool:
+    """Return whether this path or URL exists."""
+    target = resolve(path)
+    if not is_url(target):
+        return os.path.lexists(target)
+    try:
+        return bool(Bucket(target).list("versions"))
+    except FileNotFoundError:
+        return False
+
+
+def store_for_recipe(
+    recipe: Recipe, *, path: Path | None, timeout: float | None, originals: str | None = None
+) -> Store:
+    """Create a store for codes of this recipe, or open one that another process has just created."""
+    check_place(path, timeout)
+    if path is None:
+        return MemoryStore(originals)
+    with suppress(FileExistsError):
+        create_store(resolve(path), recipe, Snapshot(), next_id=0, sources={}, originals=originals)
+    return open_store(path, readonly=False, timeout=timeout)
+
+
+def check_place(path: Path | None, timeout: float | None) -> None:
+    """Raise if no store can be created: a timeout without a path, or a path without a parent folder."""
+    if path is None:
+        if timeout is not None:
+            raise ValueError(f"timeout is for a folder that others may write, got timeout={timeout!r} without a path")
+        return
+    target = resolve(path)
+    folder = os.path.dirname(target)
+    if not is_url(target) and not os.path.isdir(folder):
+        raise StorageError(target, "folder", f"cannot be created: the folder {folder} does not exist; create it first")
+    _check_timeout(timeout)
+
+
+def _check_timeout(timeout: float | None) -> float | None:
+    return None if timeout is None else check_real(timeout, "timeout", minimum=0)
+
+
+def open_store(
+    path: Path,
+    *,
+    readonly: bool,
+    timeout: float | None,
+    version: int | None = None,
+    keep_versions: int = 1,
+    optimistic: bool = False,
+) -> Store:
+    """Open the store in an existing folder."""
+    return FolderStore(
+        _backend_at(resolve(path)),
+        readonly=readonly,
+        timeout=_check_timeout(timeout),
+        version=None if version is None else check_count(version, "version"),
+        keep_versions=check_count(keep_versions, "keep_versions"),
+        optimistic=optimistic,
+    )
+
+
+def _backend_at(target: str) -> Backend:
+    if is_url(target):
+        return Bucket(target)
+    try:
+        backend = LocalFolder(target)
+    except OSError:
+        raise StorageError(target, "folder", "does not exist") from None
+    if not os.path.isdir(target):
+        raise StorageError(target, "folder", "is not a topsign index, which is a folder")
+    return backend
+
+
+def check_absent(path: Path) -> None:
+    """Raise FileExistsError if the path exists."""
+    if exists(path):
+        raise FileExistsError(f"{path} exists; choose another name, or remove it first")
+
+
+def save_store(path: Path, recipe: Recipe, store: Store, *, tables: Mapping[str, Table]) -> None:
+    """Write the entries of a store to a new folder; raise FileExistsError if another process has created it."""
+    check_absent(path)
+    check_place(path, None)
+    snapshot = store.snapshot
+    next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
+    parts = {"sources": store.sources, "originals": store.originals, "tables": tables}
+    create_store(resolve(path), recipe, snapshot, next_id=next_id, **parts)

@@ -1,19 +1,21 @@
-"""Interface of stores and their changes, and the store in memory."""
+"""The store in memory, whose interface stores in folders share, and changes."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .._arrays import Array, Int64
 from .._checks import MAX_ID
 from .._files import Record
+from ..errors import StorageError
 from ..families import Recipe
 from .segments import MERGED_ENTRIES, Segment, Snapshot, take_entries
 
@@ -23,16 +25,14 @@ Table = Mapping[str, Array]
 """Named arrays of the whole index."""
 
 
+@dataclass(eq=False)
 class Change:
     """Change by one writer; searches see it once it is committed."""
 
-    def __init__(
-        self, snapshot: Snapshot, next_id: int, sources: dict[str, Record], tables: dict[str, Table] | None = None
-    ) -> None:
-        self.snapshot = snapshot
-        self.next_id = next_id
-        self.sources = sources
-        self.tables = tables or {}
+    snapshot: Snapshot
+    next_id: int
+    sources: dict[str, Record]
+    tables: dict[str, Table]
 
     def free_ids(self, n_entries: int) -> Int64:
         """Return ids for new entries: the integers after the largest id ever used."""
@@ -110,6 +110,9 @@ class Change:
         self.compact()
 
 
+_FREED = ("snapshot", "sources", "tables")
+
+
 def _cuts_of_regions(regions: Array, limit: int) -> Iterator[slice]:
     """Yield slices of entries sorted by region with at most ``limit`` entries, which end with a region if possible."""
     ends = np.append(np.flatnonzero(regions[1:] != regions[:-1]) + 1, len(regions))
@@ -121,82 +124,26 @@ def _cuts_of_regions(regions: Array, limit: int) -> Iterator[slice]:
         start = end
 
 
-class Store(Protocol):
-    """Storage of the entries of an index, for internal use."""
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """Stored recipe, or None in memory."""
-
-    @property
-    def path(self) -> str | None: ...
-    @property
-    def readonly(self) -> bool: ...
-    @property
-    def pinned(self) -> int | None:
-        """Pinned version, or None for the newest."""
-
-    @property
-    def header(self) -> Record | None:
-        """Format, library version and recipe of a durable store, or None in memory."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Newest snapshot that this index has loaded."""
-
-    @property
-    def sources(self) -> dict[str, Record]:
-        """Progress of each named source of signals."""
-
-    @property
-    def originals(self) -> str | None:
-        """Type of the kept originals, or None."""
-
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """Arrays of the whole index, by name."""
-
-    @property
-    def sizes(self) -> Counter[str]:
-        """Bytes of everything that the store holds, by content; of a folder, the files of the open version."""
-
-    @property
-    def next_id(self) -> int:
-        """One more than the largest id ever used."""
-
-    def change(self) -> AbstractContextManager[Change]:
-        """Acquire the writer lock and yield a change, which is committed atomically at the end of the block."""
-
-    def apply(self, make: Callable[[Change], Result]) -> Result:
-        """Apply a change and return its result; repeat it if another client of a shared store committed first."""
-
-    def versions(self) -> list[int]:
-        """Return the kept versions, ascending; none in memory."""
-
-    def refresh(self) -> bool:
-        """Load a newer version if there is one; return whether there was."""
-
-    def verify(self) -> None: ...
-    def close(self) -> None: ...
-
-
 class MemoryStore:
-    """Store in the memory of this process."""
+    """Store of the entries of an index in the memory of this process."""
 
-    path = header = recipe = None
+    path: str | None = None
+    recipe: Recipe | None = None  # stored recipe of a folder
+    header: Record | None = None  # format, library version and recipe of a folder
     readonly = False
-    pinned = None
+    pinned: int | None = None  # pinned version of a folder, or None for the newest
 
     def __init__(self, originals: str | None = None) -> None:
-        self.originals = originals
-        self.snapshot = Snapshot()
-        self.sources: dict[str, Record] = {}
-        self.tables: dict[str, Table] = {}
-        self.next_id = 0
+        self.originals = originals  # type of the kept originals
+        self.snapshot = Snapshot()  # that searches see
+        self.sources: dict[str, Record] = {}  # progress of each named source of signals, for resumed builds
+        self.tables: dict[str, Table] = {}  # arrays of the whole index
+        self.next_id = 0  # one more than the largest id ever used
         self._lock = threading.Lock()
 
     @property
     def sizes(self) -> Counter[str]:
+        """Bytes of everything that the store holds, by content."""
         found = Counter(tables=sum(array.nbytes for table in self.tables.values() for array in table.values()))
         for segment in self.snapshot.segments:
             found.update(segment.columns.sizes)
@@ -205,6 +152,7 @@ class MemoryStore:
 
     @contextmanager
     def change(self) -> Iterator[Change]:
+        """Acquire the writer lock and yield a change, which is committed at the end of the block."""
         with self._lock:
             change = Change(self.snapshot, self.next_id, dict(self.sources), dict(self.tables))
             yield change
@@ -212,17 +160,28 @@ class MemoryStore:
             self.sources, self.tables = change.sources, change.tables
 
     def apply(self, make: Callable[[Change], Result]) -> Result:
+        """Apply a change and return its result."""
         with self.change() as change:
             return make(change)
 
     def versions(self) -> list[int]:
+        """Return the kept versions: none."""
         return []
 
     def refresh(self) -> bool:
+        """Load a newer version if there is one; return whether there was."""
         return False
 
     def verify(self) -> None:
         """Do nothing: entries in memory have no checksums."""
 
     def close(self) -> None:
-        self.snapshot = Snapshot()
+        """Free the entries; later calls raise."""
+        for name in _FREED:
+            vars(self).pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise StorageError for what :meth:`close` has freed."""
+        if name in _FREED:
+            raise StorageError("memory", "index", "this index is closed; make or open another one")
+        raise AttributeError(name)

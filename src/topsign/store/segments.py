@@ -441,16 +441,8 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
     n_parts = -(-len(segment) // limit)
     if n_parts < 2:
         return [segment]
-    ends = [len(segment) * part // n_parts for part in range(n_parts + 1)]
-    columns, parts = segment.columns, []
-    for rows in map(slice, ends, ends[1:]):
-        held = range(rows.start, rows.stop)
-        noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
-        named = None if columns.text_ids is None else _text_ids(columns.text_ids.texts(held))
-        extras = {name: columns.extra(name)[rows] for name in columns.extra_names}
-        codes = CodeBlocks.of(columns.codes.rows(rows))
-        parts.append(Segment(Arrays(columns.ids[rows], codes, noted, named, extras)))
-    return parts
+    parts = np.array_split(np.arange(len(segment)), n_parts)
+    return [merge_segments([segment.where(segment.living & np.isin(np.arange(len(segment)), part))]) for part in parts]
 
 
 def gather_segment(segment: Segment) -> Segment:
@@ -651,7 +643,9 @@ class Snapshot:
         result, limit = list(self.segments), limit or MERGED_ENTRIES
         for segment in segments:
             result.append(segment)
-            while len(result) > 1 and _worth_merging(result[-2], result[-1], limit):
+            while len(result) > 1 and 2 * result[-1].n_alive >= result[-2].n_alive:
+                if not fit_together(result[-2:], limit):
+                    break
                 result[-2:] = [merge_segments(result[-2:])]
         return Snapshot(tuple(result))
 
@@ -714,10 +708,6 @@ class Snapshot:
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
         """Return each segment with its part of a mask over all rows."""
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
-
-
-def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
-    return 2 * newest.n_alive >= before.n_alive and fit_together((before, newest), limit)
 
 
 def fit_together(together: Sequence[Segment], limit: int | None) -> bool:

@@ -11,15 +11,15 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Int64
 from .._lazy import lazy
-from .._safetensors import Header, Tensor, header_size, in_file_order, pack_header, parse_header
+from .._safetensors import KINDS, Header, Tensor, header_size, pack_header, parse_header
 from ..errors import StorageError
 from ..families import Recipe
 from ..kernels import BLOCK, CodeBlocks
@@ -42,8 +42,8 @@ BLOCK_BYTES = 2**20
 
 MISSING = "missing; restore it from a copy"
 
-SPARSE_BLOCK_BYTES = {"originals": 2**16}
-"""Bytes per checksum for columns that searches read row by row."""
+BLOCK_BYTES_OF = {"originals": 2**16}
+"""Bytes per checksum of columns that searches read row by row."""
 
 INLINE_BYTES = 2**14
 """Maximum size of files that are stored in the manifest."""
@@ -52,14 +52,14 @@ MANIFEST_BYTES = 2**16
 """Maximum total bytes of files in a manifest; half of them are reserved for segments."""
 
 
+@dataclass(eq=False)
 class FileWriter:
-    """Writer of the new files of a change; small ones go into the manifest, which already holds ``n_inline`` bytes."""
+    """Writer of the new files of a change; small ones go into the manifest."""
 
-    def __init__(self, backend: Backend, n_inline: float = math.inf) -> None:
-        self.backend = backend
-        self._n_inline = n_inline
-        self._written: list[FileRecord] = []
-        self._folders: set[str] = set()  # of new files
+    backend: Backend
+    n_inline: float = math.inf  # bytes of files that are already in the manifest
+    written: dict[str, StoredFile] = field(default_factory=dict)  # open new files by path
+    folders: set[str] = field(default_factory=set)  # of new files
 
     def write(
         self,
@@ -71,32 +71,40 @@ class FileWriter:
         name: str | None = None,
     ) -> FileRecord:
         """Write a file of these columns, optionally under a given name, or keep it for the manifest."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
-        checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
-        header = pack_header(arrays, checksums)
-        n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
-        record = FileRecord(folder, name or new_name(), n_bytes, zlib.crc32(header), n_entries)
+        names, sizes = [*columns], [-array.dtype.itemsize for array in columns.values()]
+        in_order = [names[i] for i in np.argsort(sizes, kind="stable")]  # so that all are aligned without gaps
+        arrays = {name: np.ascontiguousarray(columns[name]) for name in in_order}
+        checksums = {f"crc32:{name}": _checksums(name, array) for name, array in arrays.items()}
+        head = pack_header(arrays, checksums)
+        ends = [*accumulate((array.nbytes for array in arrays.values()), initial=len(head))]
+        record = FileRecord(folder, name or new_name(), ends[-1], zlib.crc32(head), n_entries)
         limit = MANIFEST_BYTES if is_segment else MANIFEST_BYTES // 2
-        if n_bytes <= INLINE_BYTES and self._n_inline + n_bytes <= limit:
-            self._n_inline += n_bytes
-            return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
-        self.backend.create(record.path, [header, *arrays.values()])
-        self._written.append(record)
-        self._folders.add(folder)
+        if ends[-1] <= INLINE_BYTES and self.n_inline + ends[-1] <= limit:
+            self.n_inline += ends[-1]
+            record = replace(record, content=b"".join([head, *(array.tobytes() for array in arrays.values())]))
+        else:
+            self.backend.create(record.path, [head, *arrays.values()])
+            self.folders.add(folder)
+        tensors = {
+            name: Tensor(KINDS[array.dtype.newbyteorder("<")], array.shape, start, start + array.nbytes)
+            for (name, array), start in zip(arrays.items(), ends, strict=False)
+        }
+        self.written[record.path] = StoredFile(self.backend, record, header=Header(tensors, checksums))
         return record
 
     def adopt(self, records: Iterable[FileRecord]) -> None:
         """Register files that others wrote for this change; they are kept if it fails, because it may be repeated."""
-        self._folders |= {record.folder for record in records}
+        self.folders |= {record.folder for record in records}
 
     def sync(self) -> None:
         """Sync the files."""
-        self.backend.sync(self._folders)
+        self.backend.sync(self.folders)
 
     def delete(self) -> None:
         """Delete the files that were written for a change that no version will name."""
-        for record in self._written:
-            self.backend.delete(record.path)
+        for file in self.written.values():
+            if file.record.content is None:
+                self.backend.delete(file.record.path)
 
 
 def find_columns(backend: Backend, folder: str, name: str, n_entries: int) -> FileRecord | None:
@@ -118,19 +126,10 @@ def read_head(content: Content) -> bytes:
     return content.read([(0, 8 + size)])[0].tobytes()
 
 
-def _bytes_of(array: Array) -> Bytes:
-    return array.reshape(-1).view(np.uint8)
-
-
-def _block_bytes(name: str) -> int:
-    """Return the bytes per checksum of a column."""
-    return SPARSE_BLOCK_BYTES.get(name, BLOCK_BYTES)
-
-
-def _checksums(name: str, array: Array) -> Array:
-    """Return the CRC-32 of each block, big-endian, so that hexadecimal digits are in the usual order."""
-    content, size = _bytes_of(array), _block_bytes(name)
-    return np.array([zlib.crc32(content[at : at + size].data) for at in range(0, len(content), size)], ">u4")
+def _checksums(name: str, array: Array) -> str:
+    """Return the CRC-32 of each block in hexadecimal digits."""
+    content, size = array.reshape(-1).view(np.uint8), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
+    return "".join(f"{zlib.crc32(content[at : at + size].data):08x}" for at in range(0, len(content), size))
 
 
 class StoredFile(Mapping[str, Array]):
@@ -141,43 +140,65 @@ class StoredFile(Mapping[str, Array]):
     """
 
     def __init__(
-        self, backend: Backend, record: FileRecord, *, is_optional: bool = False, is_lenient: bool = False
+        self,
+        backend: Backend,
+        record: FileRecord,
+        *,
+        header: Header | None = None,
+        is_optional: bool = False,
+        is_lenient: bool = False,
     ) -> None:
         self.record = record
         self.derived: dict[str, Any] = {}  # values computed from the columns
         self._path = backend.path
         self._views: dict[str, Array] = {}  # columns that rows were read from
         self._whole: set[str] = set()  # columns whose blocks are all verified
+        self._verified: dict[str, Array] = {}  # whether each block of a column is verified
         self.problem: StorageError | None = None
         try:
-            self._open(backend)
-        except StorageError as error:
-            if not is_optional:
-                raise
-            self.problem = error
+            content = record.content
+            self._content = backend.map(record.path) if content is None else Content(np.frombuffer(content, np.uint8))
+            n_bytes = len(self._content.buffer)
+            if n_bytes != record.n_bytes:
+                self._refuse(f"damaged: {record.n_bytes} bytes expected, {n_bytes} found")
+            self._header = header or self._checked_header(n_bytes)
         except FileNotFoundError:
-            if not is_lenient:
+            if not (is_optional and is_lenient):
                 raise
             self.problem = StorageError(self._path, record.path, MISSING)
-
-    def _open(self, backend: Backend) -> None:
-        record = self.record
-        try:
-            self._content = (
-                backend.map(record.path) if record.content is None else Content(np.frombuffer(record.content, np.uint8))
-            )
-        except FileNotFoundError:
-            raise
         except OSError as error:
-            self._refuse(f"cannot be read: {error.strerror}")
-        if (n_bytes := len(self._content.buffer)) != record.n_bytes:
-            self._refuse(f"damaged: {record.n_bytes} bytes expected, {n_bytes} found")
-        self._header = self._read_header()
-        self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
-        self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
+            self.problem = StorageError(self._path, record.path, f"cannot be read: {error.strerror}")
+        except StorageError as error:
+            self.problem = error
+        if self.problem is not None and not is_optional:
+            raise self.problem from None
+        for name, tensor in (self._header.tensors if self.problem is None else {}).items():
+            n_blocks = -(-(tensor.stop - tensor.start) // BLOCK_BYTES_OF.get(name, BLOCK_BYTES))
+            self._verified[name] = np.zeros(n_blocks, bool)
+
+    def _checked_header(self, n_bytes: int) -> Header:
+        try:
+            head = read_head(self._content)
+            computed = zlib.crc32(head)
+            if computed != self.record.crc32:
+                raise StorageError.bad_checksum(
+                    self._path, f"{self.record.path}, header", stored=self.record.crc32, computed=computed
+                )
+            header = parse_header(head[8:], n_bytes)
+        except ValueError as error:
+            self._refuse(f"damaged: {error}")
+        for name, tensor in header.tensors.items():
+            text = header.metadata.get(f"crc32:{name}", "")
+            n_blocks = -(-(tensor.stop - tensor.start) // BLOCK_BYTES_OF.get(name, BLOCK_BYTES))
+            if not re.fullmatch("[0-9a-f]*", text) or len(text) != 8 * n_blocks:
+                self.refuse(name, f"{n_blocks} checksums expected")
+            if tensor.dtype is None or tensor.start % tensor.dtype.itemsize:
+                self.refuse(name, f"type {tensor.kind} at byte {tensor.start} cannot be read in place")
+        return header
 
     @property
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
+        """Type, shape and place of each column."""
         if self.problem is not None:
             raise self.problem
         return self._header.tensors
@@ -185,43 +206,29 @@ class StoredFile(Mapping[str, Array]):
     __eq__, __hash__ = object.__eq__, object.__hash__  # identity, not content
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self.tensors)
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self.tensors)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(tensor.stop - tensor.start for tensor in self._tensors.values())
-
-    def column_bytes(self, name: str) -> int:
-        tensor = self._tensors.get(name)
-        return 0 if tensor is None else tensor.stop - tensor.start
+        return name in self.tensors
 
     def shape(self, name: str, dtype: str) -> tuple[int, ...]:
         """Return the shape of a column after checking its dtype."""
-        tensor = self._tensors.get(name)
+        tensor = self.tensors.get(name)
         if tensor is None:
             self._refuse(f"damaged: has no {name}")
-        if tensor.dtype != np.dtype(dtype):
+        if tensor.kind != KINDS[np.dtype(dtype)]:
             self.refuse(name, f"type {tensor.kind}, {np.dtype(dtype)} expected")
         return tensor.shape
 
-    def has_type(self, name: str, dtype: str) -> bool:
-        """Return whether there is a column of this name and dtype."""
-        tensor = self._tensors.get(name)
-        return tensor is not None and tensor.dtype == np.dtype(dtype)
-
     def __getitem__(self, name: str) -> Array:
         """Read and verify a whole column."""
-        if name not in self._tensors:
+        if name not in self.tensors:
             raise KeyError(name)
-        self._verify(name, range(len(self._expected[name])))
-        return self._tensors[name].view(self._content.buffer)
+        self._verify(name, range(len(self._verified[name])))
+        return self.tensors[name].view(self._content.buffer)
 
     def is_verified(self, name: str) -> bool:
         """Whether all blocks of a column have been read and verified."""
@@ -235,15 +242,15 @@ class StoredFile(Mapping[str, Array]):
         """Return a view of a column in which the blocks that hold these rows are verified."""
         column = self._views.get(name)
         if column is None:
-            column = self._views[name] = self._tensors[name].view(self._content.buffer)
+            column = self._views[name] = self.tensors[name].view(self._content.buffer)
         if name in self._whole:
             return column
-        width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
+        width, size = column.nbytes // max(1, len(column)), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
         verified = self._verified[name]
         # A row no wider than a block touches its first and last block only.
         if positions.size and width and (width > size or not (verified[first] & verified[last]).all()):
-            touched = np.zeros(len(self._expected[name]) + 1, np.int64)
+            touched = np.zeros(len(verified) + 1, np.int64)
             np.add.at(touched, first, 1)
             np.add.at(touched, last + 1, -1)
             self._verify(name, np.flatnonzero(np.cumsum(touched[:-1])))
@@ -272,38 +279,18 @@ class StoredFile(Mapping[str, Array]):
     def _refuse(self, problem: str) -> NoReturn:
         raise StorageError(self._path, self.record.path, problem)
 
-    def _read_header(self) -> Header:
-        try:
-            head = read_head(self._content)
-            computed = zlib.crc32(head)
-            if computed != self.record.crc32:
-                raise StorageError.bad_checksum(
-                    self._path, f"{self.record.path}, header", stored=self.record.crc32, computed=computed
-                )
-            return parse_header(head[8:], len(self._content.buffer))
-        except ValueError as error:
-            self._refuse(f"damaged: {error}")
-
-    def _read_checksums(self, name: str) -> Array:
-        text = self._header.metadata.get(f"crc32:{name}", "")
-        n_blocks = -(-self.column_bytes(name) // _block_bytes(name))
-        if not re.fullmatch("[0-9a-f]*", text) or len(text) != 8 * n_blocks:
-            self.refuse(name, f"{n_blocks} checksums expected")
-        tensor = self._tensors[name]
-        if tensor.dtype is None or tensor.start % tensor.dtype.itemsize:
-            self.refuse(name, f"type {tensor.kind} at byte {tensor.start} cannot be read in place")
-        return np.frombuffer(bytes.fromhex(text), ">u4")
-
     def _verify(self, name: str, blocks: range | Int64) -> None:
         """Read and verify these blocks, in ascending order, and adjacent ones with one request."""
-        tensor, size = self._tensors[name], _block_bytes(name)
+        tensor, size = self.tensors[name], BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
+        checksums = self._header.metadata.get(f"crc32:{name}", "")
         todo = [int(block) for block in blocks if not self._verified[name][block]]
         breaks = [0, *(i for i in range(1, len(todo)) if todo[i] > todo[i - 1] + 1), len(todo)]
         runs = [range(todo[first], todo[last - 1] + 1) for first, last in pairwise(breaks) if last > first]
         ranges = [(tensor.start + run[0] * size, min(tensor.start + run.stop * size, tensor.stop)) for run in runs]
         for run, (begin, _), part in zip(runs, ranges, self._content.read(ranges) if runs else [], strict=True):
             for at, block in enumerate(run):
-                computed, stored = zlib.crc32(part[at * size : (at + 1) * size].data), int(self._expected[name][block])
+                stored = int(checksums[8 * block : 8 * block + 8], 16)
+                computed = zlib.crc32(part[at * size : (at + 1) * size].data)
                 if computed != stored:
                     section = f"{self.record.path}, {name}"
                     raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
@@ -319,26 +306,21 @@ CHECKED_BYTES = 2**24
 
 
 class StoredColumns:
-    """Columns of a stored segment."""
+    """Columns of a stored segment, whose ``files`` hold columns, replaced metadata, removed entries and extras."""
 
-    def __init__(
-        self,
-        record: SegmentRecord,
-        recipe: Recipe,
-        file: StoredFile,
-        removed: StoredFile | None = None,
-        overlay: StoredFile | None = None,
-        extras: Mapping[str, StoredFile] | None = None,
-    ) -> None:
-        self.record, self.file = record, file
-        self._recipe, self._removed, self._overlay = recipe, removed, overlay
-        self._extras = extras or {}  # files of extra columns
+    def __init__(self, record: SegmentRecord, recipe: Recipe, files: Mapping[str, StoredFile]) -> None:
+        self.record, self.file = record, files["columns"]
+        self._recipe, self._files = recipe, files
         self._n_entries = record.file.entries
         if self._n_entries < 1:
-            file.refuse("ids", "a segment must have entries")
-        self._check_shape("ids", "<i8", (self._n_entries,))
-        self._check_shape("codes", "|u1", (-(-self._n_entries // BLOCK), recipe.code_bytes, BLOCK))
-        self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
+            self.file.refuse("ids", "a segment must have entries")
+        for name, dtype, expected in (
+            ("ids", "<i8", (self._n_entries,)),
+            ("codes", "|u1", (-(-self._n_entries // BLOCK), recipe.code_bytes, BLOCK)),
+        ):
+            if (shape := self.file.shape(name, dtype)) != expected:
+                self.file.refuse(name, f"shape {shape}, {expected} expected")
+        self._pending: tuple[Int64, Metadata] | None = None  # replaced metadata not written yet
         self._checked_extras: set[str] = set()  # whose type and shape were checked
 
     @classmethod
@@ -347,7 +329,7 @@ class StoredColumns:
         backend: Backend,
         record: SegmentRecord,
         recipe: Recipe,
-        known: dict[str, StoredFile],
+        known: Mapping[str, StoredFile],
         *,
         lenient: bool = False,
     ) -> StoredColumns:
@@ -356,32 +338,26 @@ class StoredColumns:
         A damaged file of extra columns raises only when a column is read, because most searches need none. If
         ``lenient``, this also applies to a missing file.
         """
-
-        def opened(name: str) -> StoredFile | None:
-            if name not in record.other_files:
-                return None
+        files = {"columns": open_file(backend, record.file, known)}
+        for name, one in record.others.items():
             is_extra = name in EXTRA_FILES
-            options = {"is_optional": is_extra, "is_lenient": is_extra and lenient}
-            return open_file(backend, record.other_files[name], known, **options)
-
-        extras = {name: file for name in EXTRA_FILES if (file := opened(name)) is not None}
-        return cls(
-            record, recipe, open_file(backend, record.file, known), opened("removed"), opened("metadata"), extras
-        )
+            files[name] = open_file(backend, one, known, is_optional=is_extra, is_lenient=is_extra and lenient)
+        return cls(record, recipe, files)
 
     @property
     def files(self) -> list[StoredFile]:
-        return [one for one in (self.file, self._removed, self._overlay, *self._extras.values()) if one is not None]
+        return [*self._files.values()]
 
     def __len__(self) -> int:
         return self._n_entries
 
     @property
     def sizes(self) -> Counter[str]:
-        found = Counter(manifest=self.record.file.n_bytes - self.file.nbytes)
-        for column in self.file:
-            found[column.partition(".")[0]] += self.file.column_bytes(column)
-        for name, record in self.record.other_files.items():
+        found = Counter(manifest=self.record.file.n_bytes)
+        for column, tensor in self.file.tensors.items():
+            found[column.partition(".")[0]] += tensor.stop - tensor.start
+            found["manifest"] -= tensor.stop - tensor.start
+        for name, record in self.record.others.items():
             found[name] += record.n_bytes
         return found
 
@@ -408,20 +384,19 @@ class StoredColumns:
 
     @property
     def extra_names(self) -> tuple[str, ...]:
-        return tuple(name for file in self._extras for name in EXTRA_FILES[file])
+        return tuple(name for file in self._files if file in EXTRA_FILES for name in EXTRA_FILES[file])
 
     def extra(self, name: str) -> Array:
         return self._extra_file(name)[name]
 
     def _extra_file(self, name: str) -> StoredFile:
         """Return the file of an extra column after checking dtype and shape."""
-        file = self._extras[EXTRA_COLUMNS[name]]
+        file = self._files[EXTRA_COLUMNS[name]]
         if name in self._checked_extras:
             return file
-        expected = extra_shape(name, len(self), self._recipe)
-        kinds = EXTRA_TYPES[name]
-        found = [file.shape(name, kind) for kind in kinds if file.has_type(name, kind)]
-        if found != [expected]:
+        expected, kinds = extra_shape(name, len(self), self._recipe), EXTRA_TYPES[name]
+        tensor = file.tensors.get(name)
+        if tensor is None or tensor.shape != expected or tensor.dtype not in [np.dtype(kind) for kind in kinds]:
             file.refuse(name, f"shape {expected} and type {' or '.join(kinds)} expected")
         self._checked_extras.add(name)
         return file
@@ -437,7 +412,7 @@ class StoredColumns:
         return file[name]
 
     def _copied(self) -> StoredColumns:
-        copied = StoredColumns(self.record, self._recipe, self.file, self._removed, self._overlay, self._extras)
+        copied = StoredColumns(self.record, self._recipe, self._files)
         copied._pending = self._pending
         return copied
 
@@ -448,7 +423,7 @@ class StoredColumns:
 
     @property
     def has_text_ids(self) -> bool:
-        return "text_ids.starts" in self.file
+        return "text_ids.starts" in self.file.tensors
 
     @lazy
     def text_ids(self) -> TextIds | None:
@@ -462,26 +437,27 @@ class StoredColumns:
 
     @lazy
     def metadata(self) -> Metadata | None:
-        found = self._texts(self.file, len(self)) if "metadata.starts" in self.file else None
-        for rows, texts in self._overlays:
-            found = (found or Metadata(np.zeros(len(self) + 1, np.int64), np.empty(0, np.uint8))).replaced(rows, texts)
+        found = self._texts(self.file, len(self)) if "metadata.starts" in self.file.tensors else None
+        if self.overlay is not None:
+            found = found or Metadata(np.zeros(len(self) + 1, np.int64), np.empty(0, np.uint8))
+            found = found.replaced(*self.overlay)
         return found
 
     @lazy
     def alive(self) -> Bytes | None:
         """Packed bitmap of the live entries, or None if all are alive."""
-        if self._removed is None:
+        file, record = self._files.get("removed"), self.record.removed
+        if file is None or record is None:
             return None
-        assert self.record.removed is not None
         n_bytes, past = -(-len(self) // 8), len(self) % 8
-        if self._removed.shape("removed", "|u1") != (n_bytes,):
-            self._removed.refuse("removed", f"{n_bytes} bytes expected")
-        removed = self._removed["removed"]
+        if file.shape("removed", "|u1") != (n_bytes,):
+            file.refuse("removed", f"{n_bytes} bytes expected")
+        removed = file["removed"]
         if past and removed[-1] >> past:
-            self._removed.refuse("removed", f"bits are set after the last of {len(self)} entries")
+            file.refuse("removed", f"bits are set after the last of {len(self)} entries")
         n_removed = int(np.bitwise_count(removed).sum())
-        if n_removed != self.record.removed.entries or n_removed == len(self):
-            self._removed.refuse("removed", f"{n_removed} entries are removed, {self.record.removed.entries} expected")
+        if n_removed != record.entries or n_removed == len(self):
+            file.refuse("removed", f"{n_removed} entries are removed, {record.entries} expected")
         alive = ~removed
         if past:
             alive[-1] &= (1 << past) - 1
@@ -504,22 +480,27 @@ class StoredColumns:
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
         """Return the columns with the metadata of these ascending rows replaced; :meth:`write` stores it."""
-        changed = self._copied()
-        changed._pending = _merged([*self._overlays, (rows, Metadata.of(texts))])
+        changed, texts_of = self._copied(), dict(zip(rows.tolist(), texts, strict=True))
+        if self.overlay is not None:
+            before = self.overlay[0].tolist()
+            texts_of = dict(zip(before, self.overlay[1].texts(range(len(before))), strict=True)) | texts_of
+        replaced = sorted(texts_of)
+        changed._pending = np.array(replaced, np.int64), Metadata.of(texts_of[row] for row in replaced)
         return changed
 
-    @property
-    def _overlays(self) -> list[tuple[Int64, Metadata]]:
-        """Yield overlays of the segment's metadata: stored ones, then those not written yet."""
-        stored = [] if self._overlay is None else [self._overlaid]
-        return stored if self._pending is None else [*stored, self._pending]
-
-    @property
-    def n_overlaid(self) -> int:
-        """Number of rows whose metadata were replaced since the segment was written."""
-        if self._pending is not None:
-            return len(self._pending[0])
-        return 0 if self.record.metadata is None else self.record.metadata.entries
+    @lazy
+    def overlay(self) -> tuple[Int64, Metadata] | None:
+        """Ascending rows whose metadata were replaced since the segment was written, and their texts."""
+        file = self._files.get("metadata")
+        if self._pending is not None or file is None:
+            return self._pending
+        n_rows = file.record.entries
+        if file.shape("rows", "<i8") != (n_rows,) or not n_rows:
+            file.refuse("rows", f"{n_rows} rows expected")
+        rows = file["rows"]
+        if rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) <= 0).any():
+            file.refuse("rows", f"rows must ascend below {len(self)}")
+        return rows, self._texts(file, n_rows)
 
     def write(self, writer: FileWriter, alive: Bytes | None) -> StoredColumns:
         """Write changes of the bitmap, the metadata and the extra columns."""
@@ -536,7 +517,7 @@ class StoredColumns:
             new["metadata"] = writer.write("metadata", columns, len(rows))
         if not new:
             return self
-        known = {file.record.path: file for file in self.files}
+        known = {file.record.path: file for file in self.files} | writer.written
         return self.open(writer.backend, replace(self.record, **new), self._recipe, known)
 
     def read(self) -> None:
@@ -556,19 +537,6 @@ class StoredColumns:
         if self.metadata is not None:
             parse_notes(self.metadata.texts(range(len(self))))
 
-    @lazy
-    def _overlaid(self) -> tuple[Int64, Metadata]:
-        """Return the ascending rows of an overlay and their texts."""
-        overlay = self._overlay
-        assert overlay is not None
-        n_rows = overlay.record.entries
-        if overlay.shape("rows", "<i8") != (n_rows,) or not n_rows:
-            overlay.refuse("rows", f"{n_rows} rows expected")
-        rows = overlay["rows"]
-        if rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) <= 0).any():
-            overlay.refuse("rows", f"rows must ascend below {len(self)}")
-        return rows, self._texts(overlay, n_rows)
-
     def _texts(self, file: StoredFile, n_texts: int) -> Metadata:
         texts = Metadata(**self._table(file, "metadata", METADATA, {"starts": (n_texts + 1,), "text": None}))
         if problem := texts.problem:
@@ -584,11 +552,6 @@ class StoredColumns:
             found[name] = file[f"{prefix}.{name}"]
         return found
 
-    def _check_shape(self, name: str, dtype: str, expected: tuple[int, ...]) -> None:
-        shape = self.file.shape(name, dtype)
-        if shape != expected:
-            self.file.refuse(name, f"shape {shape}, {expected} expected")
-
     def _check_codes(self, codes: Bytes, name: str) -> None:
         try:
             self._recipe.check(codes, name=name)
@@ -597,50 +560,38 @@ class StoredColumns:
 
 
 def open_segment(
-    backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile], *, lenient: bool = False
+    backend: Backend, record: SegmentRecord, recipe: Recipe, known: Mapping[str, StoredFile], *, lenient: bool = False
 ) -> Segment:
     """Open a stored segment; only its bitmap of removed entries is read."""
     columns = StoredColumns.open(backend, record, recipe, known, lenient=lenient)
     return Segment(columns, columns.alive)
 
 
-def open_file(backend: Backend, record: FileRecord, known: Mapping[str, StoredFile], **options: bool) -> StoredFile:
+def open_file(backend: Backend, record: FileRecord, known: Mapping[str, StoredFile], **options: Any) -> StoredFile:
     """Open a file with options of :class:`StoredFile`, or return it if it is open."""
     file = known.get(record.path)
     return StoredFile(backend, record, **options) if file is None or file.problem else file
 
 
-def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
-    """Merge overlays; later ones take precedence."""
-    texts: dict[int, bytes] = {}
-    for rows, metadata in overlays:
-        texts |= zip(rows.tolist(), metadata.texts(range(len(rows))), strict=True)
-    order = sorted(texts)
-    return np.array(order, np.int64), Metadata.of(texts[row] for row in order)
-
-
-def columns_of(columns: Columns) -> dict[str, Array]:
-    """Return the named arrays of a segment's file."""
+def write_segment(writer: FileWriter, columns: Columns, names: Mapping[str, str] | None = None) -> SegmentRecord:
+    """Write the files of a segment that is in memory, under given names: of its columns and of extra ones."""
     found: dict[str, Array] = {"ids": columns.ids, "codes": columns.codes.planes}
     for prefix, table, types in (("text_ids", columns.text_ids, TEXT_IDS), ("metadata", columns.metadata, METADATA)):
         if table is not None:
-            found |= {
-                f"{prefix}.{name}": getattr(table, name).astype(dtype, copy=False) for name, dtype in types.items()
-            }
-    return found
+            arrays = ((name, getattr(table, name).astype(dtype, copy=False)) for name, dtype in types.items())
+            found |= {f"{prefix}.{name}": array for name, array in arrays}
+    names, extras = names or {}, {name: columns.extra(name) for name in columns.extra_names}
+    others = _write_extras(writer, extras, len(columns), names) if extras else {}
+    file = writer.write("segments", found, len(columns), is_segment=True, name=names.get("columns"))
+    return SegmentRecord(file, **others)
 
 
-def write_segment(writer: FileWriter, columns: Columns) -> SegmentRecord:
-    """Write the files of a segment that is in memory."""
-    file = writer.write("segments", columns_of(columns), len(columns), is_segment=True)
-    extras = {name: columns.extra(name) for name in columns.extra_names}
-    return SegmentRecord(file, **_write_extras(writer, extras, len(columns)))
-
-
-def _write_extras(writer: FileWriter, extras: Mapping[str, Array], n_entries: int) -> dict[str, FileRecord]:
+def _write_extras(
+    writer: FileWriter, extras: Mapping[str, Array], n_entries: int, names: Mapping[str, str]
+) -> dict[str, FileRecord]:
     """Write files of extra columns; return their records by content."""
     return {
-        file: writer.write("segments", {name: extras[name] for name in names}, n_entries)
-        for file, names in EXTRA_FILES.items()
-        if names[0] in extras
+        file: writer.write("segments", {name: extras[name] for name in held}, n_entries, name=names.get(file))
+        for file, held in EXTRA_FILES.items()
+        if held[0] in extras
     }

@@ -8,15 +8,14 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._checks import MAX_ID
-from .._files import Record, parse_json
+from .._files import Record, parse_json, why
 from .._lazy import lazy
-from .._system import why
 from ..errors import ConflictError, StorageError
 from .backends import FOLDERS, Backend, UnsettledError
 from .segments import ORIGINAL_TYPES
@@ -62,15 +61,11 @@ class FileRecord:
     def path(self) -> str:
         return f"{self.folder}/{self.name}." + ("json" if self.folder == "recipes" else "safetensors")
 
-    def to_json(self) -> Record:
-        record: Record = {"file": self.name, "bytes": self.n_bytes, "crc32": f"{self.crc32:08x}"}
-        record |= {"entries": self.entries}
-        return record if self.content is None else record | {"content": self._text}
-
     @lazy
-    def _text(self) -> str:
-        """Content in base64, as manifests store it."""
-        return base64.b64encode(self.content or b"").decode()
+    def json(self) -> Record:
+        """Members of a manifest, which hold the content in base64."""
+        record = {"file": self.name, "bytes": self.n_bytes, "crc32": f"{self.crc32:08x}", "entries": self.entries}
+        return record if self.content is None else record | {"content": base64.b64encode(self.content).decode()}
 
     @classmethod
     def from_json(cls, record: Any, folder: str) -> FileRecord:
@@ -102,18 +97,18 @@ class SegmentRecord:
     originals: FileRecord | None = None
     regions: FileRecord | None = None
 
-    @lazy
+    @property
     def files(self) -> list[FileRecord]:
-        return [self.file, *self.other_files.values()]
+        return [self.file, *self.others.values()]
 
     @lazy
-    def other_files(self) -> dict[str, FileRecord]:
-        """Additional files of the segment by content."""
-        named = {name: getattr(self, name) for name in _OTHER_FOLDERS}
-        return {name: one for name, one in named.items() if one is not None}
+    def others(self) -> dict[str, FileRecord]:
+        """Files of later removals and replacements, and of extra columns, by content."""
+        return {name: one for name in _OTHER_FOLDERS if (one := getattr(self, name)) is not None}
 
-    def to_json(self) -> Record:
-        return self.file.to_json() | {name: one.to_json() for name, one in self.other_files.items()}
+    @lazy
+    def json(self) -> Record:
+        return self.file.json | {name: one.json for name, one in self.others.items()}
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRecord:
@@ -164,17 +159,16 @@ class Manifest:
 
         return unnamed(self) == unnamed(other)
 
-    @property
-    def records(self) -> Iterator[FileRecord]:
+    @lazy
+    def records(self) -> list[FileRecord]:
         """Records of all files of this version."""
-        yield from (self.recipe, *self.tables.values())
-        for segment in self.segments:
-            yield from segment.files
+        parts = [one for segment in self.segments for one in (segment.file, *segment.others.values())]
+        return [self.recipe, *self.tables.values(), *parts]
 
     @property
-    def files(self) -> Iterator[FileRecord]:
+    def files(self) -> list[FileRecord]:
         """Records of all files of this version, except those stored in the manifest."""
-        return (file for file in self.records if file.content is None)
+        return [file for file in self.records if file.content is None]
 
     @property
     def n_inline(self) -> int:
@@ -191,13 +185,13 @@ class Manifest:
             "version": self.version,
             "token": self.token,
             "ancestors": list(self.ancestors),
-            "recipe": self.recipe.to_json(),
+            "recipe": self.recipe.json,
             "next_id": self.next_id,
-            "segments": [segment.to_json() for segment in self.segments],
+            "segments": [segment.json for segment in self.segments],
             "sources": self.sources,
         }
         record |= {} if self.originals is None else {"originals": self.originals}
-        record |= {"tables": {name: file.to_json() for name, file in self.tables.items()}} if self.tables else {}
+        record |= {"tables": {name: file.json for name, file in self.tables.items()}} if self.tables else {}
         body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[1:]
         return b'{"checksum":"%08x",' % zlib.crc32(body) + body
 
@@ -266,17 +260,6 @@ def version_name(version: int) -> str:
     return f"versions/{version:020d}.json"
 
 
-def parse_version(name: str) -> int | None:
-    """Return the version of a manifest's file name, or None for any other file."""
-    match = _VERSION.fullmatch(name)
-    return None if match is None else int(match[1])
-
-
-def is_unique(name: str) -> bool:
-    """Return whether a file has a random name of an index, so that it may be deleted if no version needs it."""
-    return _UNIQUE.fullmatch(name) is not None
-
-
 def _check_members(record: Any, names: set[str]) -> None:
     if not isinstance(record, dict) or record.keys() != names:
         found = sorted(record) if isinstance(record, dict) else type(record).__name__
@@ -315,6 +298,14 @@ class UnknownOutcomeError(StorageError):
     """Error for a change with an unknown outcome."""
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Files in ``versions/``."""
+
+    names: Sequence[str]
+    numbers: list[int]  # of the versions, ascending
+
+
 class Versions:
     """Versions of a store.
 
@@ -329,25 +320,35 @@ class Versions:
         self._collected: set[int] = set()  # kept versions whose files are known
         self._last_named: dict[str, int] = {}  # the last of these versions that names a file
 
-    def numbers(self) -> list[int]:
-        """Return the versions in the store, ascending."""
+    def listing(self) -> Listing:
+        """Return the files in ``versions/``."""
         try:
             names = self.backend.list("versions")
         except (FileNotFoundError, NotADirectoryError):
             raise self._no_index() from None
         except OSError as error:
             raise StorageError(self.backend.path, "versions", f"cannot be listed: {error.strerror}") from None
-        return sorted(number for number in map(parse_version, names) if number is not None)
+        return Listing(names, sorted(int(match[1]) for match in map(_VERSION.fullmatch, names) if match))
 
     def newest(self, known: Manifest | None = None) -> Manifest:
         """Return the newest version, without parsing it again if it is already known."""
         for attempt in range(ATTEMPTS):
-            numbers = self.numbers()
+            numbers = self.listing().numbers
             if numbers:
                 with suppress(FileNotFoundError):  # cleaned since the listing
                     return self.read(numbers[-1], before=numbers[-2:-1], known=known)
             time.sleep(0.001 * min(attempt, 20))
         raise self._no_index()
+
+    def is_newest(self, known: Manifest) -> bool:
+        """Return whether this is likely the newest version; the listing after a commit on it makes sure."""
+        with suppress(OSError):
+            if self.backend.read(version_name(known.version), MAX_BYTES) == known.content:
+                try:
+                    self.backend.read(version_name(known.version + 1), MAX_BYTES)
+                except FileNotFoundError:
+                    return True
+        return False
 
     def read(self, number: int, before: list[int] | None = None, known: Manifest | None = None) -> Manifest:
         """Read a version; raise FileNotFoundError if it does not exist."""
@@ -368,8 +369,11 @@ class Versions:
                 remedy = f"open_index(path, version={before[0]}) opens the version before it"
             raise StorageError(error.path, error.section, f"{error.problem}; {remedy}") from None
 
-    def commit(self, manifest: Manifest) -> None:
-        """Create a version whose files are durable; raise ConflictError without effect if another client was first."""
+    def commit(self, manifest: Manifest) -> Listing | None:
+        """Create a version whose files are durable; raise ConflictError without effect if another client was first.
+
+        Return the versions after the commit, or None if they cannot be listed.
+        """
         name = version_name(manifest.version)
         if manifest.version > MAX_VERSION or len(manifest.content) > MAX_BYTES:
             limits = f"readers accept at most {MAX_VERSION} versions with manifests of {MAX_BYTES} bytes"
@@ -385,16 +389,20 @@ class Versions:
             if not is_stored:
                 raise
             self._settle(manifest)
-        lost = False
+        descends: bool | None = True
         try:
-            lost = self._is_lost(manifest)
-        except UnknownOutcomeError:
-            raise
+            listing = self.listing()
+            if listing.numbers[-1] != manifest.version:  # then newer ones descend from it, or it reused a number
+                newest = self.newest()
+                descends = newest.descends_from(manifest)
         except (OSError, StorageError):
-            pass  # the change is stored: nothing may raise from here on
-        if lost:
+            return None  # the change is stored: nothing may raise from here on
+        if descends is None:
+            raise self.overtaken(manifest, newest)
+        if not descends:
             self.backend.delete(name)
             raise self._conflict(manifest)
+        return listing
 
     def _outcome(self, manifest: Manifest, error: OSError) -> bool | None:
         """Return whether a version is stored although its creation reported an error; None if that is unknown."""
@@ -425,35 +433,34 @@ class Versions:
                 raise self._unsettled(manifest, error) from None
             raise
 
-    def _is_lost(self, manifest: Manifest) -> bool:
-        """Return whether newer versions do not descend from this one, because it reused a cleaned number."""
-        if self.numbers()[-1] == manifest.version:
-            return False
-        newest = self.newest()
-        descends = newest.descends_from(manifest)
-        if descends is None:
-            raise self.overtaken(manifest, newest)
-        return not descends
-
-    def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
+    def clean(self, current: Manifest, listing: Listing | None = None, *, keep: int | None = None) -> bool:
         """Delete old versions and files that no kept version names; return whether all are gone.
 
         Never raises OSError; the next change retries failed deletions. Nothing is deleted if a kept version cannot be
         read, because its files are unknown. Files that an index does not write, by their names, are kept.
         """
         try:
-            numbers, dropped = self.numbers(), set[str]()
+            listing, dropped = listing or self.listing(), set[str]()
+            numbers = listing.numbers
             old, kept = numbers[: -(keep or self.keep)], numbers[-(keep or self.keep) :]
-            self._name_files(current, kept)
+            if self._cleaned is None or not current.descends_from(self._cleaned):
+                self._collected, self._last_named = set(), {}
+            self._cleaned, needed = current, {current.version, *kept}
+            # Each version is read once. Successive ones name a file, so its last one tells until when it is needed.
+            for number in needed - self._collected:
+                for file in (current if number == current.version else self.read(number)).files:
+                    self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
+                self._collected.add(number)
+            self._collected &= needed
+            self._last_named = {path: last for path, last in self._last_named.items() if last >= min(needed)}
             is_pending = PENDING in current.sources
             for number in old if self.backend.is_shared or is_pending else ():
                 with suppress(OSError, StorageError):  # its files become orphans
                     dropped |= {file.path for file in self.read(number).files}
             gone = [self.backend.delete(version_name(number)) for number in old]
-            orphans = {
-                f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder) if is_unique(name)
-            }
-            orphans -= self._last_named.keys()
+            names = [f"versions/{name}" for name in listing.names]
+            names += [f"{folder}/{name}" for folder in FOLDERS[1:] for name in self.backend.list(folder)]
+            orphans = {path for path in names if _UNIQUE.fullmatch(path.partition("/")[2])} - self._last_named.keys()
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
             if seconds and orphans - dropped:
                 then = self.backend.modified(version_name(current.version)) - seconds
@@ -462,21 +469,6 @@ class Versions:
             return all(gone)
         except (OSError, StorageError):
             return False
-
-    def _name_files(self, current: Manifest, kept: list[int]) -> None:
-        """Collect the files of kept versions. Each is read once, so that a change does not read all of them.
-
-        Successive versions name a file, so that the last of these tells until when it is needed.
-        """
-        if self._cleaned is None or not current.descends_from(self._cleaned):
-            self._collected, self._last_named = set(), {}
-        self._cleaned, numbers = current, {current.version, *kept}
-        for number in numbers - self._collected:
-            for file in (current if number == current.version else self.read(number)).files:
-                self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
-            self._collected.add(number)
-        self._collected &= numbers
-        self._last_named = {path: last for path, last in self._last_named.items() if last >= min(numbers)}
 
     def _conflict(self, manifest: Manifest) -> SupersededError:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"

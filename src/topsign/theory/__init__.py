@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from ..errors import TargetError
-from .capacity import ClusterPlan, SearchCosts, plan_cluster
-from .concentration import (
-    bits_for_distortion,
-    chernoff_lower,
-    chernoff_upper,
-    hoeffding,
-    poisson_binomial_pmf,
-    poisson_binomial_tail,
-)
-from .design import PLANNED_FAMILIES, Plan, detection_at, plan
 from .detection import RocCurve, roc
 from .distances import (
     SCORINGS,
+    bits_for_distortion,
+    chernoff_lower,
+    chernoff_upper,
     correlation_from_hamming,
     correlation_interval,
     expected_hamming,
@@ -27,7 +20,10 @@ from .distances import (
     hamming_pmf,
     hamming_sf,
     hamming_variance,
+    hoeffding,
     pair_flip_probability,
+    poisson_binomial_pmf,
+    poisson_binomial_tail,
     sign_expected_hamming,
     universal_expected_hamming,
     universal_undithered_hamming,
@@ -51,11 +47,10 @@ from .grouped import (
     grouped_score_moments,
 )
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
-from .rates import captured_energy, rate_distortion_limit
-from .sizes import storage_bits
+from .planning import PLANNED_FAMILIES, ClusterPlan, Plan, SearchCosts, detection_at, plan, plan_cluster
+from .rates import captured_energy, rate_distortion_limit, storage_bits, water_filling
 from .tails import PROJECTIONS
 from .trellis import TrellisPlan, trellis_detection, trellis_energy
-from .water_filling import water_filling
 
 __all__ = [
     "PLANNED_FAMILIES",

@@ -1,4 +1,4 @@
-"""Fraction of a white signal's energy that a code captures at a given rate, and Shannon's limit."""
+"""Sizes of codes, the energy of a white signal that they capture, and Shannon's limit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,42 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri
 
 from .._arrays import Float64
-from .._checks import check_count
+from .._checks import check_count, check_pool
 from .order_statistics import mean_kept_magnitude
+
+
+def storage_bits(*, n_bits: int, n_pool: int) -> float:
+    """Information content of one adaptive code in bits: its signs and its set of locations.
+
+    Exact: ``n_bits + log2(C(n_pool, n_bits))``, Section III-A of the paper.
+
+    >>> round(storage_bits(n_bits=512, n_pool=8192), 1)
+    3269.3
+    """
+    n_bits, n_pool = check_pool(n_bits, n_pool)
+    log_choices = gammaln(n_pool + 1) - gammaln(n_bits + 1) - gammaln(n_pool - n_bits + 1)
+    return float(n_bits + log_choices / np.log(2))
+
+
+def compact_bytes(n_bits: int, n_pool: int) -> int:
+    """Bytes of one code in the compact layout, without its norm and scale.
+
+    Exact: the signs, the low bits of each location, and the high bits in unary (Elias-Fano) or as a bitmap of the
+    pool. Each part is padded to whole bytes, and the number of low bits minimises the total.
+
+    >>> compact_bytes(512, 8192)
+    448
+    """
+    return min(_bytes_with(low_bits, n_bits, n_pool) for low_bits in range(n_pool.bit_length()))
+
+
+def _bytes_with(low_bits: int, n_bits: int, n_pool: int) -> int:
+    high_bits = n_pool if low_bits == 0 else n_bits + ((n_pool - 1) >> low_bits)
+    return -(-n_bits // 8) - (-n_bits * low_bits // 8) - (-high_bits // 8)
+
 
 MAX_LEVELS = 3
 
@@ -141,3 +172,28 @@ def _peak() -> float:
     """Return the fraction of kept rows at which one level captures the most energy, 0.54."""
     split = np.zeros(0)
     return float(scipy.optimize.minimize_scalar(lambda p: -_energy(p, split), bounds=(0.3, 0.9), method="bounded").x)
+
+
+def water_filling(variances: npt.ArrayLike, n_bits: float) -> tuple[float, Float64]:
+    """Return the water level and the bits per coordinate that minimise the distortion with ``n_bits`` bits in total.
+
+    Exact for independent normal coordinates: coordinates with variance below the level get no bits, the others
+    ``log2(variance / level) / 2``.
+
+    >>> level, rates = water_filling([4.0, 1.0, 0.1], 1)
+    >>> level, rates
+    (1.0, array([1., 0., 0.]))
+    """
+    spread = np.asarray(variances, dtype=np.float64)
+    order = np.sort(spread[spread > 0])[::-1]
+    if not order.size:
+        raise ValueError("at least one variance must be positive, but all are zero; the signals do not vary")
+    # If the m largest are coded, log2(level) is their mean log2 minus 2 n_bits / m. Take the largest m whose smallest
+    # variance is above its level.
+    counts = np.arange(1, len(order) + 1)
+    levels = np.cumsum(np.log2(order)) / counts - 2 * n_bits / counts
+    n_coded = int(np.flatnonzero(np.log2(order) >= levels)[-1]) + 1
+    level = float(2.0 ** levels[n_coded - 1])
+    with np.errstate(divide="ignore"):
+        rates = np.maximum(0.0, 0.5 * np.log2(spread / level))
+    return level, rates
