@@ -22,6 +22,7 @@ from . import (  # noqa: F401  (each registers its command)
     remove,
     reproduce,
     search,
+    significance,
     verify,
 )
 from .app import app
