@@ -114,3 +114,28 @@ def likelihood_ratios(matches, impostors):
     low = min(0, max([at + 1 for at in worse if at <= 0], default=least)) / 100
     high = max(0, min([at - 1 for at in worse if at >= 0], default=most)) / 100
     return {score: min(max(ratio, low), high) for score, ratio in ratios.items()}
+
+
+def best_shift(query, fingerprint):
+    """Best shift of a crop in a frame whose sides are multiples of 8, and its PCE among shifts of equal remainder."""
+    first, second = query - query.mean(), fingerprint - fingerprint.mean()
+    height, width = fingerprint.shape
+    values = np.zeros(fingerprint.shape)
+    for row in range(height):
+        for column in range(width):
+            below = np.roll(second, (-row, -column), (0, 1))[: len(query), : query.shape[1]]
+            values[row, column] = (first * below).sum() / np.sqrt((first**2 * below**2).sum())
+    classes = [[values[row::8, column::8] for column in range(8)] for row in range(8)]
+    scaled = {
+        (row, column): values[row, column] / np.sqrt((classes[row % 8][column % 8] ** 2).mean())
+        for row in range(height - len(query) + 1)
+        for column in range(width - query.shape[1] + 1)
+    }
+    top, left = max(scaled, key=scaled.get)
+    others = [
+        values[row, column] ** 2
+        for row in range(top % 8, height, 8)
+        for column in range(left % 8, width, 8)
+        if (row, column) != (top, left)
+    ]
+    return top, left, values[top, left] ** 2 / np.mean(others)

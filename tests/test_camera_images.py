@@ -1,8 +1,10 @@
 """Image files of cameras: formats, bit depths, orientations, and malicious files."""
 
 import io
+import os
 import re
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from PIL import Image
 
 from topsign import cameras
-from topsign.cameras.photographs import MAX_PIXELS
+from topsign.cameras.photographs import MAX_PIXELS, thumbnail
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141
 
@@ -52,6 +54,28 @@ def tiff(pixels, *, order="<", deflated=False, planes=False):
     return head + entries + struct.pack(f"{order}I", 0) + behind + content
 
 
+def dng(mosaic):
+    """Return a DNG file of a Bayer mosaic of 16 bits."""
+    height, width = mosaic.shape
+    fields = {  # type of TIFF and values by tag
+        254: (4, [0]), 256: (4, [width]), 257: (4, [height]), 258: (3, [16]), 259: (3, [1]), 262: (3, [32803]),
+        273: (4, [0]), 274: (3, [1]), 277: (3, [1]), 278: (4, [height]), 279: (4, [mosaic.nbytes]),
+        33421: (3, [2, 2]), 33422: (1, [0, 1, 1, 2]), 50706: (1, [1, 4, 0, 0]), 50708: (2, [*b"Model\0"]),
+        50721: (10, [1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1]), 50728: (5, [1, 1, 1, 1, 1, 1]),
+    }  # fmt: skip
+    kinds, start = {1: "B", 2: "B", 3: "H", 4: "I", 5: "I", 10: "i"}, 8 + 2 + 12 * len(fields) + 4
+    first = start + sum(struct.calcsize(f"<{len(one)}{kinds[kind]}") for kind, one in fields.values())
+    fields[273], entries, behind = (4, [first]), b"", b""
+    for tag, (kind, values) in fields.items():
+        packed = struct.pack(f"<{len(values)}{kinds[kind]}", *values)
+        if len(packed) > 4:
+            place, behind = start + len(behind), behind + packed
+            packed = struct.pack("<I", place)
+        entries += struct.pack("<HHI", tag, kind, len(values) // (2 if kind in (5, 10) else 1)) + packed.ljust(4, b"\0")
+    head = b"II*\0" + struct.pack("<IH", 8, len(fields)) + entries + struct.pack("<I", 0)
+    return head + behind.ljust(first - start, b"\0") + mosaic.astype("<u2").tobytes()
+
+
 def saved(image, form, **options):
     file = io.BytesIO()
     image.save(file, form, **options)
@@ -79,7 +103,8 @@ def hostile_images():
         "pages.tif": (saved(photograph, "TIFF", **pages), "is animated or has 2 pages"),
         "cmyk.jpg": (saved(photograph.convert("CMYK"), "JPEG"), "mode CMYK"),
         "palette.png": (saved(photograph.convert("P"), "PNG"), "mode P"),
-        "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, but the crop has 128 x 128"),
+        "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, but the crop .* resolution$"),
+        "small.png": (saved(photograph.resize((200, 90)), "PNG"), r"smaller crop \(--size 80\)"),
         "column.tif": (saved(photograph.resize((1, 200)), "TIFF"), "1 x 200 pixels, but the crop has 128 x 128"),
         "nothing.png": (png((0, 0)), "damaged or truncated|supported format"),
         "grey_alpha.png": (png((200, 200), colour=4, depth=16), r"16 bits in a layout \(LA;16B\)"),
@@ -101,6 +126,39 @@ def test_hostile_images_are_refused_by_name(name, tmp_path):
 
 def test_the_limit_of_pixels_is_our_own():
     assert MAX_PIXELS < 2**14 * (2**14 + 1)
+
+
+@pytest.mark.parametrize("read", [cameras.read_photograph, thumbnail])
+def test_pipes_are_refused_without_waiting(read, tmp_path):
+    os.mkfifo(tmp_path / "a.jpg")
+    with pytest.raises(cameras.PhotographError, match=r"a\.jpg: is not a regular file"):
+        read(tmp_path / "a.jpg")
+
+
+def test_the_packages_of_other_formats_are_named(tmp_path, monkeypatch):
+    for name, package in (("a.heic", "pillow-heif"), ("a.dng", "rawpy")):
+        (tmp_path / name).write_bytes(b"content")
+        monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+        with pytest.raises(cameras.PhotographError, match=rf"reading it needs {package} \(pip install {package}\)"):
+            cameras.read_photograph(tmp_path / name)
+
+
+def test_heic_photographs_are_read(tmp_path, rng):
+    package = pytest.importorskip("pillow_heif")
+    pixels = np.kron(rng.integers(0, 256, (18, 20, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    package.from_pillow(Image.fromarray(pixels)).save(tmp_path / "a.heic", quality=-1, chroma=444)
+    found = cameras.read_photograph(tmp_path / "a.heic", size=SIZE)
+    assert (found.width, found.height) == (160, 144)
+    assert np.abs(found.crop() - pixels[8 : 8 + SIZE, 16 : 16 + SIZE]).mean() < 4
+    assert thumbnail(tmp_path / "a.heic").startswith(b"\xff\xd8")
+
+
+def test_dng_photographs_are_read(tmp_path, rng):
+    pytest.importorskip("rawpy")
+    (tmp_path / "a.dng").write_bytes(dng(np.full((HEIGHT, WIDTH), 20_000, np.uint16)))
+    found = cameras.read_photograph(tmp_path / "a.dng", size=SIZE)
+    assert (found.width, found.height, found.crop().shape) == (WIDTH, HEIGHT, (SIZE, SIZE, 3))
+    assert thumbnail(tmp_path / "a.dng").startswith(b"\xff\xd8")
 
 
 def test_missing_files_are_named(tmp_path):

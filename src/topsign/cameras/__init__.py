@@ -12,7 +12,9 @@ from .identification import (
     AlignedMatch,
     CameraMatch,
     Identification,
+    PhotographGroups,
     calibrate,
+    group_photographs,
     identify,
     identify_all,
 )
@@ -25,7 +27,7 @@ from .photographs import (
     same_scene,
     scene_signature,
 )
-from .report import COLUMNS, report_record, result_row, write_case, write_matrix, write_report
+from .report import COLUMNS, report_record, result_row, write_case, write_lir, write_matrix, write_report
 
 __all__ = [
     "COLUMNS",
@@ -44,11 +46,13 @@ __all__ = [
     "LikelihoodRatios",
     "Photograph",
     "PhotographError",
+    "PhotographGroups",
     "Residual",
     "calibrate",
     "denoise",
     "enroll",
     "extract_residual",
+    "group_photographs",
     "identify",
     "identify_all",
     "peak_to_correlation_energy",
@@ -59,6 +63,7 @@ __all__ = [
     "same_scene",
     "scene_signature",
     "write_case",
+    "write_lir",
     "write_matrix",
     "write_report",
 ]

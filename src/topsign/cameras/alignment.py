@@ -12,6 +12,7 @@ from PIL import Image
 
 from .. import kernels
 from .._arrays import Array, Float32, Float64
+from ..theory.tails import log_student_tail
 
 NEIGHBORHOOD = 5
 """The energy excludes shifts of up to this many pixels in each direction, a square of 11 x 11."""
@@ -25,6 +26,9 @@ SMALLEST, LARGEST = 0.5, 2.0
 
 N_REFINED, N_STEPS = 3, 12
 """Number of scales of the grid that are refined by golden section, and number of further scales tried for each."""
+
+BLOCK, LEAST_OVERLAP = 8, 1e-3
+"""Side of the blocks of JPEG; least share of the largest sum of squares at which correlations are normalised."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -72,22 +76,25 @@ def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
     return _energy_ratio(scipy.fft.irfft2(spectrum, first.shape), 0, 0)
 
 
-def _energy_ratio(correlations: Array, top: int, left: int) -> float:
-    """Return the PCE of the correlations of all circular shifts, with the peak at one of them."""
-    peak = float(correlations[top, left])
-    near = np.arange(-NEIGHBORHOOD, NEIGHBORHOOD + 1)
+def _energy_ratio(correlations: Array, top: int, left: int, *, every: int = 1) -> float:
+    """Return the PCE of a peak among correlations at circular shifts, of which every one or every eighth counts."""
+    peak, reach = float(correlations[top, left]), NEIGHBORHOOD // every * every
+    near = np.arange(-reach, reach + 1, every)
     around = correlations[np.ix_((near + top) % len(correlations), (near + left) % correlations.shape[1])]
-    energy = float(np.vdot(correlations, correlations)) - float(np.vdot(around, around))
-    return float(np.sign(peak)) * peak**2 * (correlations.size - around.size) / energy if energy > 0 else 0.0
+    compared = correlations[top % every :: every, left % every :: every]
+    energy = float(np.sum(compared * compared)) - float(np.sum(around * around))
+    return float(np.sign(peak)) * peak**2 * (compared.size - around.size) / energy if energy > 0 else 0.0
 
 
-def pce_log10_p_value(pce: float) -> float:
+def pce_log10_p_value(pce: float, n_shifts: int) -> float:
     """Return the decimal logarithm of the probability that one shift of an impostor has at least this PCE.
 
-    Approximation: the correlations at all shifts follow a normal law whose deviation is their root mean square.
+    Approximation: normalised correlations follow a normal law whose deviation is estimated from ``n_shifts`` of them,
+    so their ratio follows Student's law.
     """
-    deviate = math.copysign(math.sqrt(abs(pce)), pce)
-    return float(scipy.special.log_ndtr(-deviate)) / math.log(10)
+    if pce <= 0:
+        return math.log10(0.5)
+    return float(log_student_tail(np.array([math.sqrt(pce)]), n_shifts)[0]) / math.log(10)
 
 
 def trial_scales(shape: tuple[int, int], frame: tuple[int, int], search: Sequence[str]) -> Float64:
@@ -151,22 +158,40 @@ def centred_crop(query: Float32, frame: tuple[int, int], scale: float, size: int
 
 
 class FrameSpectrum:
-    """Spectrum of the fingerprint of a whole frame, for correlations at all shifts."""
+    """Spectra of the fingerprint of a whole frame and of its square, for correlations at all shifts.
+
+    The deviation of an impostor's correlation depends on the shift: bright and dark regions of the photograph meet
+    those of the fingerprint, and the blocks of JPEG make it depend on the shift modulo 8. Correlations are therefore
+    divided by the root of the correlation of the squares, and then by their root mean square over the shifts of equal
+    remainder.
+    """
 
     def __init__(self, fingerprint: Float32) -> None:
         self.frame = fingerprint.shape
-        self._spectrum = scipy.fft.rfft2(fingerprint - fingerprint.mean(), workers=kernels.n_threads())
+        self._padded = tuple(BLOCK * scipy.fft.next_fast_len(-(-one // BLOCK), real=True) for one in self.frame)
+        centred = fingerprint - fingerprint.mean()
+        self._spectra = [self._spectrum(one) for one in (centred, centred * centred)]
+        self.n_shifts = self._padded[0] * self._padded[1] // BLOCK**2 - 1  # from which each deviation is estimated
+
+    def _spectrum(self, values: Float32) -> Array:
+        return np.asarray(scipy.fft.rfft2(values, self._padded, workers=kernels.n_threads()))
 
     def best_shift(self, query: Float32, scale: float) -> Alignment:
         """Return the position with the highest correlation of a photograph's signal W I at one scale."""
         scaled = on_sensor(query, self.frame, scale)
-        height, width = scaled.shape
-        workers = kernels.n_threads()
-        spectrum = np.conj(scipy.fft.rfft2(scaled - scaled.mean(), self.frame, workers=workers)) * self._spectrum
-        correlations = scipy.fft.irfft2(spectrum, self.frame, workers=workers)
+        (height, width), centred = scaled.shape, scaled - scaled.mean()
+        correlations, squares = (
+            scipy.fft.irfft2(np.conj(self._spectrum(one)) * known, self._padded, workers=kernels.n_threads())
+            for one, known in zip((centred, centred * centred), self._spectra, strict=True)
+        )
+        correlations /= np.sqrt(np.maximum(squares, LEAST_OVERLAP * squares.max()))
+        for row, column in np.ndindex(BLOCK, BLOCK):
+            part = correlations[row::BLOCK, column::BLOCK]
+            part /= max(math.sqrt(np.mean(part * part, dtype=np.float64)), 1e-30)
         inside = correlations[: self.frame[0] - height + 1, : self.frame[1] - width + 1]
-        top, left = np.unravel_index(int(inside.argmax()), inside.shape)
-        return Alignment(scale, int(left), int(top), width, height, _energy_ratio(correlations, int(top), int(left)))
+        top, left = (int(one) for one in np.unravel_index(int(inside.argmax()), inside.shape))
+        pce = _energy_ratio(correlations, top, left, every=BLOCK)
+        return Alignment(scale, left, top, width, height, pce)
 
     def align(self, query: Float32, search: Sequence[str]) -> Alignment:
         """Return the best position of a photograph over all shifts and scales of a search.

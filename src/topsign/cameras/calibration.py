@@ -148,7 +148,7 @@ class CameraCalibration:
     distributions of their own if there are at least 30 impostor scores of such photographs.
     """
 
-    by_condition: dict[str, Float64]  # impostor scores by the condition of the photograph
+    by_condition: dict[str, Float64]  # stored impostor scores by the condition of the photograph
     matches: Float64
     ratios: LikelihoodRatios | None  # None if there are too few match scores, or if they are not above impostors'
     source: str  # origin of the impostor photographs, in words
@@ -194,8 +194,8 @@ class CameraCalibration:
         """Return a record of plain values."""
         return {
             "format": FORMAT,
-            "impostors": {name: _thinned(one) for name, one in self.by_condition.items()},
-            "matches": _thinned(self.matches),
+            "impostors": {name: one.tolist() for name, one in self.by_condition.items()},
+            "matches": self.matches.tolist(),
             "ratios": None if self.ratios is None else self.ratios.to_json(),
             "source": self.source,
             "n_photographs": self.n_photographs,
@@ -287,8 +287,9 @@ def normality_p_value(scores: Float64) -> float:
     return 1 - math.exp(-13.436 + 101.14 * a - 223.73 * a**2)
 
 
-def _thinned(scores: Float64) -> list[float]:
+def stored_scores(scores: Float64) -> Float64:
+    """Return scores as they are stored: ascending, with seven digits, and at most ``MAX_SCORES`` of them."""
     ranked = np.sort(scores)
     if len(ranked) > MAX_SCORES:
         ranked = ranked[np.linspace(0, len(ranked) - 1, MAX_SCORES).round().astype(int)]
-    return [float(f"{one:.7g}") for one in ranked]
+    return np.array([float(f"{one:.7g}") for one in ranked], np.float64)

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import scipy  # loads its modules on first use
 
 from .._arrays import Float32, Float64
+from ..index import Index
 from ..significance import LikelihoodRatio, entry_level, probabilities
 from .alignment import (
     CUSTOMARY,
@@ -26,8 +28,8 @@ from .alignment import (
     peak_to_correlation_energy,
     trial_scales,
 )
-from .calibration import MIN_IMPOSTORS, CameraCalibration, LikelihoodRatios
-from .database import Camera, CameraDatabase
+from .calibration import MIN_IMPOSTORS, CameraCalibration, LikelihoodRatios, stored_scores
+from .database import DEFAULT_SIZE, Camera, CameraDatabase
 from .fingerprint import Residual
 from .photographs import (
     ORIENTATIONS,
@@ -38,6 +40,7 @@ from .photographs import (
     read_residual,
     read_residuals,
     reading_of,
+    same_scene,
 )
 
 FALSE_ALARM = 1e-6
@@ -503,8 +506,8 @@ class _Comparison:
         for name, one in turned.items():
             order = self._shortlisted(one, [camera for other, camera in pairs if other == name])
             for camera in order:
-                alignment = FrameSpectrum(self.database.whole(camera).fingerprint()).align(one, self.search)
-                match = _aligned_match(camera, alignment, name, n)
+                spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
+                match = _aligned_match(camera, spectrum.align(one, self.search), spectrum.n_shifts, name, n)
                 _keep_better(found, match)
                 if progress is not None:
                     progress(
@@ -514,9 +517,8 @@ class _Comparison:
                     for other in order:
                         if other.frame == camera.frame and other.name != camera.name:
                             spectrum = FrameSpectrum(self.database.whole(other).fingerprint())
-                            _keep_better(
-                                found, _aligned_match(other, spectrum.best_shift(one, alignment.scale), name, n)
-                            )
+                            place = spectrum.best_shift(one, match.alignment.scale)
+                            _keep_better(found, _aligned_match(other, place, spectrum.n_shifts, name, n))
                     return _best_first(found)[: self.k], n, level
         return _best_first(found)[: self.k], n, level
 
@@ -587,8 +589,8 @@ def _is_supported(one: CameraMatch) -> bool:
     return one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED
 
 
-def _aligned_match(camera: Camera, alignment: Alignment, orientation: str, n: int) -> AlignedMatch:
-    log10 = pce_log10_p_value(alignment.pce)
+def _aligned_match(camera: Camera, alignment: Alignment, n_shifts: int, orientation: str, n: int) -> AlignedMatch:
+    log10 = pce_log10_p_value(alignment.pce, n_shifts)
     e_value = float(probabilities(log10)) * n
     return AlignedMatch(camera.name, camera.frame, alignment, log10, e_value, orientation, len(camera.photographs))
 
@@ -625,7 +627,7 @@ def calibrate(
     those that a camera of the database seems to have taken (PCE of 60 or more).
     """
     cameras = database.cameras()
-    matches = np.array([score for one in cameras for score in one.match_scores])
+    matches = stored_scores(np.array([score for one in cameras for score in one.match_scores]))
     today = datetime.now(UTC).date().isoformat()
     refused, records = list[PhotographError](), list[dict[str, Any]]()
     by_condition: dict[str, list[float]] = {}
@@ -658,7 +660,7 @@ def calibrate(
             f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {n_scores}; {len(refused)} files were "
             f"left out: {problems}"
         )
-    known = {condition: np.array(kept) for condition, kept in by_condition.items()}
+    known = {condition: stored_scores(np.array(kept)) for condition, kept in by_condition.items()}
     ratios = LikelihoodRatios.fit(matches, np.concatenate([np.empty(0), *known.values()]))
     learned = CameraCalibration(
         known, matches, ratios, source, n_photographs, len(cameras), today, sorted(models), records
@@ -666,6 +668,61 @@ def calibrate(
     with database.writing():
         database.keep_calibration(learned)
     return learned, refused
+
+
+@dataclass(frozen=True)
+class PhotographGroups:
+    """Photographs of unknown cameras, in groups of one camera each."""
+
+    groups: list[list[str]]  # files, the largest group first; photographs that match no other are not listed
+    single: list[str]
+    same_scene: list[tuple[str, str]]  # pairs that were not compared, because they show one scene
+    refused: list[PhotographError]
+
+
+def group_photographs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    size: int = DEFAULT_SIZE,
+    false_alarm: float = FALSE_ALARM,
+    progress: Progress | None = None,
+) -> PhotographGroups:
+    """Group photographs of unknown cameras by the sign codes of their residuals, 1 bit per pixel of the crop.
+
+    Photographs of one frame size are compared with each other as they are stored. Pairs whose estimated correlation is
+    significant are joined, except pairs that show the same scene. The p-values assume residuals that are independent
+    between cameras, and processing that cameras share makes them too small, so ``false_alarm`` should be small.
+
+    Parameters
+    ----------
+    false_alarm : float in (0, 1)
+        Probability of any false pair among the photographs of one frame size.
+    """
+    readings, refused = list[Reading](), list[PhotographError]()
+    for read in read_residuals(paths, size=size, progress=progress):
+        (refused if isinstance(read, PhotographError) else readings).append(read)  # type: ignore[arg-type]
+    joined, same, groups = list[tuple[int, int]](), list[tuple[int, int]](), list[list[str]]()
+    frames = [one.photograph.frame() for one in readings]
+    for frame in dict.fromkeys(frames):
+        rows = np.flatnonzero([one == frame for one in frames])
+        index = Index(size**2, family="sign", n_bytes=size**2 // 8)
+        for row in rows:
+            index.add(readings[row].residual.noise.reshape(1, -1), ids=[int(row)])
+        pairs = index.pairs(false_alarm=false_alarm)
+        for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
+            (same if same_scene(*(readings[row].scene for row in pair)) else joined).append(pair)
+    edges = np.array(joined, np.int64).reshape(-1, 2).T
+    graph = scipy.sparse.coo_array((np.ones(len(joined)), tuple(edges)), (len(readings),) * 2)
+    _, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    names = [one.photograph.path for one in readings]
+    for label in dict.fromkeys(labels.tolist()):
+        groups.append([names[row] for row in np.flatnonzero(labels == label)])
+    return PhotographGroups(
+        sorted((one for one in groups if len(one) > 1), key=lambda one: -len(one)),
+        [one[0] for one in groups if len(one) == 1],
+        [(names[first], names[second]) for first, second in same],
+        refused,
+    )
 
 
 def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, str], cameras: list[Camera]) -> Float64:

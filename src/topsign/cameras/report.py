@@ -221,6 +221,23 @@ def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification 
     write_file(path, lambda file: file.write(f"{figure}\n".encode()))
 
 
+def write_lir(path: str | os.PathLike[str], calibration: CameraCalibration) -> None:
+    """Write the likelihood ratios of all known scores as CSV for lir, a package of the Netherlands Forensic Institute.
+
+    The columns are ``label`` (1 for known matches, 0 for impostors), ``llr`` (the decimal logarithm of the bounded
+    likelihood ratio) and ``score``. The ratios are fitted to these scores, so only scores of further photographs test
+    them. ValueError is raised if the calibration has no likelihood ratios.
+    """
+    if calibration.ratios is None:
+        raise ValueError("the calibration has no likelihood ratios, because there are too few scores of known matches")
+    rows = [
+        f"{label},{calibration.ratios.ratio(score)},{score}\n"
+        for label, scores in ((1, calibration.matches), (0, calibration.impostors))
+        for score in scores.tolist()
+    ]
+    write_file(path, lambda file: file.write(f"label,llr,score\n{''.join(rows)}".encode()))
+
+
 def _write(path: str | os.PathLike[str], record: dict[str, Any], title: str, body: Iterator[str]) -> None:
     is_json = Path(path).suffix.lower() == ".json"
     content = json.dumps(record, indent=1, allow_nan=False) + "\n" if is_json else document(title, body)

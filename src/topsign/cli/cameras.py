@@ -235,6 +235,59 @@ def calibrate(
     _name_refused(refused)
 
 
+@cameras.command()
+def group(
+    photographs: Photographs,
+    size: Annotated[int, typer.Option(help="Side of the crop.")] = 1024,
+    false_alarm: Annotated[float, typer.Option(help="Probability of any pair that is joined falsely.")] = 1e-6,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Group photographs of unknown cameras: the photographs of a group were taken by one camera.
+
+    [bold]Examples[/]
+
+    topsign cameras group evidence
+    """
+    package = _package()
+    with exit_on_error(1), bar("photographs") as progress:
+        files = package.photographs_in(photographs)
+        found = package.group_photographs(files, size=size, false_alarm=false_alarm, progress=progress)
+    if as_json:
+        refused = [{"photograph": one.path, "problem": one.problem} for one in found.refused]
+        shown = {"groups": found.groups, "single": found.single, "same_scene": found.same_scene, "refused": refused}
+        print(json.dumps(shown, indent=1))
+    else:
+        for number, files in enumerate(found.groups, 1):
+            _print(f"group {number}: {len(files):,} photographs")
+            for file in files:
+                _print(f"  {file}")
+        _print(f"{len(found.single):,} photographs match no other")
+        for first, second in found.same_scene:
+            _print(f"{first} and {second} show the same scene, so they were not compared")
+    _name_refused(found.refused)
+
+
+@cameras.command()
+def export(
+    database: Database,
+    lir: Annotated[Path, typer.Option(help="Write labels and log-likelihood ratios to this .csv file.")],
+) -> None:
+    """Export the calibration for the package lir of the Netherlands Forensic Institute.
+
+    [bold]Examples[/]
+
+    topsign cameras export sensors.topsign --lir ratios.csv
+    """
+    package, opened = _opened(database)
+    _check_output("lir", lir, (".csv",))
+    with exit_on_error(1):
+        calibration = opened.calibration
+        if calibration is None:
+            raise ValueError(f"{database} is not calibrated; run topsign cameras calibrate first")
+        package.write_lir(lir, calibration)
+    _print(f"{lir}: {len(calibration.matches):,} matches and {len(calibration.impostors):,} impostors")
+
+
 @cameras.command(name="list")
 def list_cameras(
     database: Database, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
