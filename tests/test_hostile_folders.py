@@ -156,6 +156,39 @@ def test_crafted_manifests_with_right_checksums_are_refused(filled, signals, cha
         use(filled, signals)
 
 
+def set_item(name, at, value):
+    """Return a change of one element of a column."""
+    return lambda columns: columns[name].__setitem__(at, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (set_item("text_ids.text", 5, 0xFF), "not UTF-8"),
+        (set_item("text_ids.starts", 3, 11), "begins within a character"),
+        (set_item("text_ids.starts", 3, 8), "is empty or"),
+        (set_item("text_ids.starts", -1, 5), "ascend from 0 to the end"),
+        (set_item("text_ids.order", 1, 9), "must be a permutation"),
+        (set_item("text_ids.order", 1, -1), "must be a permutation"),
+        (lambda columns: columns["text_ids.hashes"].sort() or columns["text_ids.hashes"].__ior__(1), None),
+        (set_item("text_ids.hashes", 0, 2**64 - 1), "must ascend"),
+        (set_item("metadata.text", 0, 0xFF), None),
+    ],
+)
+def test_crafted_text_ids_and_metadata_are_refused(tmp_path, signals, change, words):
+    """Where ``words`` is None, only ``verify`` reads enough to notice."""
+    path = tmp_path / "index"
+    with make_index(path=path) as index:
+        index.add(signals[:9], ids=[f"t{i}é" for i in range(9)], metadata=[{"row": i} for i in range(9)])
+    rewrite(path, change)
+    with pytest.raises(ts.StorageError, match=words):
+        ts.open_index(path).verify()
+    if words is not None:
+        for call in (lambda index: list(index.ids), lambda index: index.add(signals[:1], ids=["x"])):
+            with pytest.raises(ts.StorageError, match=words):
+                call(ts.open_index(path))
+
+
 DEEP = b"[" * 200_000 + b"]" * 200_000
 
 

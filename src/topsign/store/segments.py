@@ -160,6 +160,12 @@ class TextIds(Texts):
             return "the hashes of its text ids must ascend"
         if not _is_permutation(self.order):
             return "the order of its text ids must be a permutation of the entries"
+        if not np.diff(self.starts).all() or (self.text[self.starts[:-1]] & 0xC0 == 0x80).any():
+            return "a text id is empty or begins within a character"
+        try:
+            self.text.tobytes().decode()
+        except UnicodeDecodeError as error:
+            return f"its text ids are not UTF-8: {error.reason}"
         return None
 
 

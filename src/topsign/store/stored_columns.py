@@ -33,6 +33,7 @@ from .segments import (
     Segment,
     TextIds,
     extra_shape,
+    hash_text_ids,
     parse_notes,
 )
 from .versions import FileRecord, SegmentRecord, new_name
@@ -536,6 +537,10 @@ class StoredColumns:
             self.file.refuse("ids", f"id {self.ids.max()}, but the next new id is {next_id}")
         if self.metadata is not None:
             parse_notes(self.metadata.texts(range(len(self))))
+        if (found := self.text_ids) is not None:
+            texts = found.texts(found.order.astype(np.int64))
+            if (hash_text_ids(texts) != found.hashes).any():
+                self.file.refuse("text_ids", "the hashes are not those of its text ids")
 
     def _texts(self, file: StoredFile, n_texts: int) -> Metadata:
         texts = Metadata(**self._table(file, "metadata", METADATA, {"starts": (n_texts + 1,), "text": None}))
