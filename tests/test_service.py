@@ -30,8 +30,9 @@ def signals():
 @pytest.fixture(scope="module")
 def client(signals, tmp_path_factory):
     path = tmp_path_factory.mktemp("service") / "index.topsign"
-    with ts.Index(64, family="grouped", n_bytes=8, random_state=7, path=path) as index:
-        index.add(signals)
+    options = {"n_bytes": 8, "random_state": 7, "originals": "float16"}
+    with ts.Index(64, family="grouped", path=path, **options) as index:
+        index.add(signals, metadata=[{"tenant": row % 60} for row in range(300)])
     with TestClient(SERVICE["make_app"](path, "secret")) as client:
         client.path = path
         yield client
@@ -42,10 +43,17 @@ def post(client, request, **options):
 
 
 def test_results_are_those_of_the_index(client, signals):
-    answer = post(client, {"queries": signals[:5].tolist(), "k": 3})
-    expected = ts.open_index(client.path, readonly=True).search(signals[:5], k=3)
-    assert answer.status_code == 200
-    assert answer.json() == {"ids": expected.ids.tolist(), "scores": expected.scores.tolist()}
+    """Candidates are rescored with originals; a filter that few entries pass gives fewer than k."""
+    index = ts.open_index(client.path, readonly=True)
+    for more in ({}, {"where": "tenant == 3"}, {"where": {"tenant": 3}}):
+        answer = post(client, {"queries": signals[:5].tolist(), "k": 7} | more)
+        expected = index.search(signals[:5], k=7, rescore=True, **more)
+        filled = 5 if more else 7
+        assert answer.status_code == 200
+        assert answer.json()["results"] == [
+            {"ids": ids[:filled].tolist(), "scores": scores[:filled].tolist()}
+            for ids, scores in zip(expected.ids, expected.scores, strict=True)
+        ]
 
 
 def test_health_needs_no_token(client):
@@ -76,6 +84,11 @@ BAD = {
     "k of 101": (json.dumps({"queries": [ROW], "k": 101}), "got 101"),
     "k of true": (json.dumps({"queries": [ROW], "k": True}), "got True"),
     "k of text": (json.dumps({"queries": [ROW], "k": "5"}), "got '5'"),
+    "long integer": (b'{"queries": [[1' + b"0" * 400 + b"]]}", "send JSON"),
+    "no filter": (json.dumps({"queries": [ROW], "where": "tenant =="}), "tenant"),
+    "filter of a list": (json.dumps({"queries": [ROW], "where": ["tenant"]}), "where"),
+    "unknown field in a filter": (json.dumps({"queries": [ROW], "where": "tenent == 1"}), "tenent"),
+    "recall of 1": (json.dumps({"queries": [ROW], "recall": 1}), "recall must be a number between 0 and 1, got 1"),
 }
 
 
@@ -84,6 +97,12 @@ def test_bad_requests_are_refused_with_a_reason(client, body, message):
     answer = client.post("/search", content=body, headers=HEADERS)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
+
+
+def test_unknown_fields_are_refused(client):
+    answer = post(client, {"queries": [ROW], "filter": "tenant == 3", "n": 5})
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "unknown fields: filter, n; there are queries, k, where, recall"
 
 
 def test_a_long_body_is_refused(client):
@@ -96,13 +115,13 @@ def test_few_searches_run_at_once_with_one_thread_each(client, signals, monkeypa
     running, most, threads = [], [], set()
     plain = ts.Index.search
 
-    def search(self, queries, k):
+    def search(self, queries, k, **options):
         running.append(1)
         most.append(len(running))
         threads.add(ts.kernels.n_threads())
         time.sleep(0.05)
         running.pop()
-        return plain(self, queries, k=k)
+        return plain(self, queries, k=k, **options)
 
     async def ask():
         transport = httpx.ASGITransport(client.app)

@@ -2,7 +2,9 @@
 
     TOPSIGN_INDEX=docs.topsign TOPSIGN_TOKEN=secret uvicorn app:app --host 127.0.0.1 --port 8000
 
-At most SEARCHES searches run at the same time, each on one thread, so one client cannot take all cores.
+A request is {"queries": [[0.1, 0.2]], "k": 10, "where": "year >= 2020", "recall": 0.95}; only ``queries`` is needed.
+If the index keeps originals, candidates are ranked by exact scores. At most SEARCHES searches run at the same time,
+each on one thread, so one client cannot take all cores.
 """
 
 import hmac
@@ -19,6 +21,7 @@ from starlette.routing import Route
 import topsign as ts
 
 MAX_BYTES, MAX_QUERIES, MAX_K, SEARCHES = 4 * 2**20, 64, 100, 2
+FIELDS = ("queries", "k", "where", "recall")
 
 
 def make_app(path, token):
@@ -27,20 +30,23 @@ def make_app(path, token):
     index = ts.open_index(path, readonly=True)
     limiter = anyio.CapacityLimiter(SEARCHES)
 
-    def answer(queries, k):
+    def answer(queries, k, where, recall):
+        rescore = index.originals is not None and recall is None  # with recall, originals are used anyway
         with ts.threads(1):  # as many searches run at once as there are cores
-            return index.search(queries, k=k)
+            return index.search(queries, k=k, where=where, recall=recall, rescore=rescore)
 
     async def search(request):
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             raise HTTPException(401, "send the header Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
-        queries, k = parse(await read(request))
+        asked = parse(await read(request))
         try:
-            found = await anyio.to_thread.run_sync(answer, queries, k, limiter=limiter)
-        except ValueError as error:  # for example, queries of another length
+            found = await anyio.to_thread.run_sync(lambda: answer(**asked), limiter=limiter)
+        except (ValueError, TypeError) as error:  # for example, queries of another length or a filter that is none
             raise HTTPException(400, str(error)) from None
-        return JSONResponse({"ids": found.ids.tolist(), "scores": found.scores.tolist()})
+        filled = np.isfinite(found.scores)  # fewer than k entries may pass the filter
+        rows = zip(found.ids, found.scores, filled, strict=True)
+        return JSONResponse({"results": [{"ids": i[f].tolist(), "scores": s[f].tolist()} for i, s, f in rows]})
 
     async def health(request):
         return JSONResponse({"entries": len(index), "n_features": index.n_features})
@@ -63,17 +69,22 @@ async def read(request):
 
 
 def parse(body):
-    """Queries and k of a request, checked."""
+    """Fields of a request, checked; a field that is not known is refused, because a filter would be ignored."""
     try:
         request = json.loads(body)
-        queries, k = np.array(request["queries"], np.float32), request.get("k", 10)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        queries = np.array(request["queries"], np.float32)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise HTTPException(400, 'send JSON such as {"queries": [[0.1, 0.2]], "k": 10}') from None
+    if unknown := ", ".join(sorted(request.keys() - set(FIELDS))):
+        raise HTTPException(422, f"unknown fields: {unknown}; there are {', '.join(FIELDS)}")
     if queries.ndim != 2 or not 1 <= len(queries) <= MAX_QUERIES or not np.isfinite(queries).all():
         raise HTTPException(400, f"queries must be 1 to {MAX_QUERIES} rows of finite numbers, got {queries.shape}")
+    k, recall = request.get("k", 10), request.get("recall")
     if type(k) is not int or not 1 <= k <= MAX_K:
-        raise HTTPException(400, f"k must be an integer from 1 to {MAX_K}, got {k!r}")
-    return queries, k
+        raise HTTPException(400, f"k must be an integer from 1 to {MAX_K}, got {k!r:.20}")
+    if recall is not None and (type(recall) is not float or not 0 < recall < 1):
+        raise HTTPException(400, f"recall must be a number between 0 and 1, got {recall!r:.20}")
+    return {"queries": queries, "k": k, "where": request.get("where"), "recall": recall}
 
 
 if "TOPSIGN_INDEX" in os.environ:
