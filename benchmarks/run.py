@@ -16,10 +16,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 NAMES = (
-    *("tables", "search", "detection", "text_embeddings", "regions", "heads", "build", "storage", "memory"),
+    *("tables", "search", "detection", "text_embeddings", "evidence", "regions", "heads", "build", "storage", "memory"),
     *("import_time", "walk", "cameras", "cluster", "gpu"),
 )
-WITH_SENTENCES = ("tables", "text_embeddings", "regions")
+WITH_SENTENCES = ("tables", "text_embeddings", "evidence", "regions")
 
 
 def missing(name, options):

@@ -16,7 +16,9 @@ PAGES = [ROOT / "README.md", *(page for name in FOLDERS for page in sorted((ROOT
 
 # Pages that need third-party engines; make test-engines runs them.
 PEERS = ("faiss", "usearch", "hnswlib", "sentence-transformers")
-ENGINE_PAGES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("engines", *(f"from-{peer}" for peer in PEERS))]
+ENGINE_PAGES = [
+    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("engines", "real-hits", *(f"from-{peer}" for peer in PEERS))
+]
 
 
 def blocks(page, language):

@@ -15,6 +15,12 @@ def test_the_page_about_engines_runs(tmp_path, monkeypatch, capsys, postgres_set
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
+def test_the_page_about_real_hits_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(ROOT / "docs" / "how-to" / "real-hits.md", capsys)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
 @pytest.mark.parametrize("peer", PEERS)
 def test_the_same_task_in_another_library(peer, tmp_path, monkeypatch, capsys):
     """On the pages "Coming from ...", the code of both libraries runs twice."""

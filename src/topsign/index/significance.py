@@ -20,7 +20,7 @@ from ..errors import CalibrationWarning, StorageError, warn
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
 from ..search import Hits, Progress, QueryBlock, query_blocks
-from ..significance import ScoreCalibration, entry_level, probabilities, searches_needed
+from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
 from ..store import Snapshot
 
 KEY = "topsign:calibration"
@@ -369,13 +369,14 @@ def learn_calibration(
 
 
 def distinct_rows(signals: Array, rows: Int64) -> Int64:
-    """Return the positions of the first of equal rows: a repeated signal is no further evidence."""
+    """Return all positions, or those of the first of equal rows if many repeat others and are no evidence."""
     seen: dict[bytes, int] = {}
     for start in range(0, len(rows), N_ROWS):
         values = np.asarray(take_rows(signals, rows[start : start + N_ROWS]), np.float32)
         for position, row in enumerate(values, start):
             seen.setdefault(blake2b(row.tobytes(), digest_size=16).digest(), position)
-    return np.array(list(seen.values()), np.int64)
+    few = len(seen) >= (1 - MAX_REPEATED) * len(rows)
+    return np.arange(len(rows)) if few else np.array(list(seen.values()), np.int64)
 
 
 def _impostor_scores(

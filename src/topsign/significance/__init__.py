@@ -15,9 +15,10 @@ from .p_values import (
     probabilities,
     probability_text,
 )
-from .score_calibration import ScoreCalibration, searches_needed
+from .score_calibration import MAX_REPEATED, ScoreCalibration, searches_needed
 
 __all__ = [
+    "MAX_REPEATED",
     "LikelihoodRatio",
     "LikelihoodRatioModel",
     "ScoreCalibration",

@@ -58,6 +58,9 @@ CURVED_RANKS, N_BLOCKS, CURVED = slice(0.8, 0.98), 20, 2.0
 """Best scores whose curvature is averaged, jackknife blocks of its standard error, and standard errors at which it
 counts as positive."""
 
+MAX_REPEATED = 0.2
+"""Share of repeated queries above which each counts once. Fewer are kept, as popular queries will be repeated."""
+
 FAR = 50
 """Growth beyond which a threshold is an extrapolation that nothing has tested."""
 
@@ -124,8 +127,8 @@ class ScoreCalibration:
         ----------
         scores : array of shape (n_queries, k) or (n_queries,)
             The k best scores of each query, or only the best one. Lists of 10 to 100 also give the growth of thresholds
-            with the number of entries. Missing hits at the end of a list are nan or infinitely bad. Equal lists come
-            from one query that was repeated, and count once, unless their scores are integers.
+            with the number of entries. Missing hits at the end of a list are nan or infinitely bad. If more than a
+            fifth of the lists repeat others, and are not integers, each counts once: repeated queries are no evidence.
         n_entries : int
             Number of entries that were searched.
         closer : "larger" or "smaller"
@@ -145,12 +148,14 @@ class ScoreCalibration:
         labels = None if groups is None else _by_query(groups, len(lists), "groups").astype(str)
         known = None if covariates is None else _finite(_by_query(covariates, len(lists), "covariates"), "covariates")
         kept = _distinct(lists)
-        if len(kept) < len(lists):
+        if len(kept) < (1 - MAX_REPEATED) * len(lists):
             warn(
                 f"{len(lists) - len(kept):,} of {len(lists):,} queries have the same scores as another one and are "
                 "counted once: repeated queries are no further evidence",
                 CalibrationWarning,
             )
+        else:
+            kept = np.arange(len(lists))
         lists, known = lists[kept], None if known is None else known[kept]
         options: Any = {
             "n_entries": check_count(n_entries, "n_entries"),
