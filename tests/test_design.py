@@ -71,7 +71,7 @@ def test_trellis_codes_are_planned_with_the_bytes_of_their_factor():
     assert theory.plan(**target, detection=plan.detection).bytes_per_entry == 10
     rate = theory.trellis_detection(8, correlation=0.4, false_alarm=0.01, n_features=256)
     assert plan.detection == pytest.approx(float(rate), rel=1e-12)
-    with pytest.raises(theory.TargetError, match="no code of 3 bytes or more fits max_bytes=2"):
+    with pytest.raises(theory.TargetError, match="no trellis code fits max_bytes=2: the smallest takes 3 bytes"):
         theory.plan(**target, max_bytes=2)
 
 
@@ -128,7 +128,7 @@ def test_a_plan_is_frozen_and_readable():
         ({"detection": None}, "give detection (a target), max_bytes (a budget), or both"),
         ({"n_entries": 0}, "n_entries must be at least 1, got 0"),
         ({"projection": "fourier"}, "projection must be one of 'hadamard'"),
-        ({"max_bytes": 1}, "no code of 8 bits or more fits max_bytes=1"),
+        ({"max_bytes": 1}, "no adaptive code fits max_bytes=1: the smallest takes"),
         ({"n_features": 3}, "n_features must be in [16,"),
     ],
 )

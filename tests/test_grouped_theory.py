@@ -392,7 +392,9 @@ def test_a_smaller_code_would_not_do():
     target = {"correlation": 0.1, "detection": 0.9, "false_alarm": 1e-3, "n_features": 8192, "family": "grouped"}
     best = theory.plan(**target)
     assert best.bytes_per_entry == best.n_bytes
-    with pytest.raises(theory.TargetError, match=f"cannot be reached: {best.n_bytes - 1} bytes, the most considered"):
+    with pytest.raises(
+        theory.TargetError, match=rf"cannot be reached within .* asymmetric, {best.n_bytes - 1} bytes\) detects"
+    ):
         theory.plan(**target, max_bytes=best.n_bytes - 1)
     within = theory.plan(**(target | {"detection": None}), max_bytes=best.n_bytes)
     assert within.n_bytes == best.n_bytes

@@ -16,18 +16,14 @@ from ..errors import install
 from ..theory import (
     PLANNED_FAMILIES,
     PROJECTIONS,
-    GroupedPlan,
     Plan,
     SearchCosts,
     TargetError,
-    TrellisPlan,
     plan_cluster,
 )
 from ..theory import plan as make_plan
 from .app import app, console, fail, in_options
 from .output import named_values
-
-AnyPlan = Plan | GroupedPlan | TrellisPlan
 
 COSTS_BYTES = 2**16  # maximum size of a file with constants
 
@@ -88,7 +84,7 @@ def plan(
         "n_features": features,
         "n_entries": int(entries),
     }
-    plans: dict[str, AnyPlan | None] = {}
+    plans: dict[str, Plan | None] = {}
     reasons: dict[str, str] = {}
     try:
         for name in PLANNED_FAMILIES if family is None else (family,):
@@ -103,7 +99,7 @@ def plan(
         raise fail("\n".join(missed), code=1)
     if plot is not None:
         drawn = plans.get(Plan.family)
-        if not isinstance(drawn, Plan):
+        if drawn is None:
             raise fail("\n".join(["--plot supports only adaptive codes; omit it for other codes", *missed]), code=1)
         draw_plan(drawn, plot)
     if as_json:
@@ -188,7 +184,7 @@ def _reached(**target: Any) -> tuple[Any, str]:
         return None, in_options(str(error))
 
 
-def show_plan(found: AnyPlan, *, only: bool = False) -> None:
+def show_plan(found: Plan, *, only: bool = False) -> None:
     """Print the plan as a table, then its assumptions; ``only`` means that no other family reaches the target."""
     title = f"plan: only {found.family} codes reach it" if only else "plan"
     show_assuming(named_values(dict(found.lines()), title=title), found.assumptions)

@@ -135,14 +135,11 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
     except theory.TargetError as error:
         return {"reached": False, "message": str(error), "lines": [], "commands": []}
     search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g}"
-    if isinstance(plan, theory.TrellisPlan):
-        size = f"--bytes {plan.n_bytes} --projection hadamard --no-center"
-    elif isinstance(plan, theory.GroupedPlan):
-        size = f"--bytes {plan.n_bytes}"
-    else:
+    if plan.n_bits is not None:
         size = f"--bits {plan.n_bits} --pool {plan.n_pool}"
-    if not isinstance(plan, theory.TrellisPlan):
-        search += f" --scoring {plan.scoring}"
+    else:
+        size = f"--bytes {plan.n_bytes}{'' if plan.n_pool else ' --projection hadamard --no-center'}"
+    search += f" --scoring {plan.scoring}"
     build = f"topsign build signals.npy -o index.topsign --family {plan.family} {size}"
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
 

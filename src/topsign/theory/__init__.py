@@ -29,7 +29,6 @@ from .distances import (
     universal_undithered_hamming,
 )
 from .grouped import (
-    GroupedPlan,
     grouped_correlation_from_agreement,
     grouped_correlation_from_hamming,
     grouped_correlation_interval,
@@ -50,19 +49,17 @@ from .order_statistics import harter_approximation, mean_kept_magnitude, order_s
 from .planning import PLANNED_FAMILIES, ClusterPlan, Plan, SearchCosts, detection_at, plan, plan_cluster
 from .rates import captured_energy, rate_distortion_limit, storage_bits, water_filling
 from .tails import PROJECTIONS
-from .trellis import TrellisPlan, trellis_detection, trellis_energy
+from .trellis import trellis_detection, trellis_energy
 
 __all__ = [
     "PLANNED_FAMILIES",
     "PROJECTIONS",
     "SCORINGS",
     "ClusterPlan",
-    "GroupedPlan",
     "Plan",
     "RocCurve",
     "SearchCosts",
     "TargetError",
-    "TrellisPlan",
     "bits_for_distortion",
     "captured_energy",
     "chernoff_lower",

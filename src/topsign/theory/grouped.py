@@ -7,10 +7,7 @@ conditioned on, as the threshold of adaptive codes must be. T denotes the larges
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +15,7 @@ import scipy  # submodules are imported at their first use
 from scipy.special import gammaln, owens_t
 
 from .._arrays import Float64
-from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
-from ..errors import TargetError
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
 from .distances import (
     SCORINGS,
     binomial_cdf,
@@ -28,12 +24,11 @@ from .distances import (
     correlation_from_hamming,
     expected_hamming,
     expected_pair_hamming,
-    kappa_of,
     mixture_tail,
     selection_interval,
 )
 from .order_statistics import Selection, legendre_rule, mean_kept_magnitude
-from .tails import ORTHONORMAL, PROJECTIONS, blocks, mismatch_tail, score_tail, tail_threshold
+from .tails import ORTHONORMAL, PROJECTIONS, blocks, operating_point
 
 GROUP_SIZE = 8
 GROUPS_PER_BYTE = 2
@@ -241,26 +236,13 @@ def grouped_detection(
     """
     sizes, levels = np.broadcast_arrays(np.asarray(n_bytes), np.asarray(false_alarm, dtype=np.float64))
     check_choice(scoring, "scoring", SCORINGS)
-    pairs = zip(sizes.ravel().tolist(), levels.ravel().tolist(), strict=True)
-    shape = (correlation, n_features, projection, scoring)
-    return np.array([_operate(size, check_false_alarm(level), *shape)[1] for size, level in pairs]).reshape(sizes.shape)
-
-
-def _operate(
-    n_bytes: int, level: float, correlation: float, n_features: int, projection: str, scoring: str
-) -> tuple[float, float]:
-    """Return the threshold, a score or a number of mismatches, for a false-alarm rate, and the detection rate."""
-    kept = grouped_selection(n_bytes)
     (rho,) = check_correlation(correlation).reshape(-1)
     if not 0 <= rho < 1:
         raise ValueError(f"correlation must lie in [0, 1), got {correlation}")
-    shape, kappa = (kept, n_features, projection), float(kappa_of(rho))
-    if scoring == "asymmetric":
-        threshold = tail_threshold(lambda scores: score_tail(scores, 0.0, *shape), level)
-        return threshold, float(score_tail(np.array([threshold]), kappa, *shape)[0])
-    tails = mismatch_tail(np.arange(kept.n_groups + 1.0), 0.0, *shape)
-    most = int(np.searchsorted(tails, level, side="right")) - 1
-    return float(most), float(mismatch_tail(np.array([float(most)]), kappa, *shape)[0]) if most >= 0 else 0.0
+    pairs = zip(sizes.ravel().tolist(), levels.ravel().tolist(), strict=True)
+    shape = (n_features, projection, scoring)
+    found = [operating_point(check_false_alarm(at), float(rho), grouped_selection(n), *shape)[1] for n, at in pairs]
+    return np.array(found).reshape(sizes.shape)
 
 
 # Two grouped codes
@@ -337,115 +319,3 @@ def _agreement_table() -> tuple[Float64, Float64]:
 
 
 # Planning
-
-
-@dataclass(frozen=True)
-class GroupedPlan:
-    """Size of a grouped code for a detection target; ``plan(family="grouped")`` returns it."""
-
-    family: ClassVar[str] = "grouped"
-
-    n_bytes: int
-    scoring: str
-    threshold: float | None  # accept estimated correlations of at least this ("asymmetric"): within(threshold=)
-    radius: float | None  # accept at most this fraction of differing signs ("hamming"): within(radius=)
-    detection: float
-    false_alarm: float  # of one search over all entries
-    false_alarm_per_entry: float
-    correlation: float
-    n_features: int
-    n_entries: int
-    projection: str
-
-    @property
-    def bytes_per_entry(self) -> int:
-        """Bytes per code."""
-        return self.n_bytes
-
-    @property
-    def n_pool(self) -> int:
-        """Number of projections computed per signal."""
-        return GROUP_SIZE * GROUPS_PER_BYTE * self.n_bytes
-
-    def as_dict(self) -> dict[str, object]:
-        """Return all fields and the assumptions as a dict for JSON."""
-        return asdict(self) | {"assumptions": list(self.assumptions)}
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind the numbers."""
-        rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
-        return (
-            f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
-            "impostors are independent of the reference; signals are isotropic (centre and, if possible, whiten them)",
-            f"the pool's rows are {rows} ({self.projection})",
-            f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
-        )
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Return names and formatted values for a table."""
-        n_groups = GROUPS_PER_BYTE * self.n_bytes
-        if self.radius is not None:
-            rule = f"at most {self.radius * n_groups:.0f} of {n_groups} signs differ (radius {self.radius:.4g})"
-        else:
-            rule = f"estimated correlation at least {self.threshold:.5f}"
-        return [
-            ("n_bytes", f"{self.n_bytes:,}"),
-            ("n_pool", f"{self.n_pool:,} ({self.projection})"),
-            ("scoring", self.scoring),
-            ("accept when", rule),
-            ("detection", f"{self.detection:.6g}"),
-            ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
-            ("bytes, all entries", f"{self.n_bytes * self.n_entries:,}"),
-        ]
-
-
-def plan_grouped(
-    *,
-    correlation: float,
-    false_alarm: float,
-    n_features: int,
-    detection: float | None,
-    n_entries: int = 1,
-    max_bytes: int | None = None,
-    projection: str = "hadamard",
-    scoring: str | None = None,
-) -> GroupedPlan:
-    """Return the smallest grouped code that reaches a detection rate, or the best code within ``max_bytes``.
-
-    Codes of up to one bit per feature are considered. ``scoring=None`` is "asymmetric", which always detects more.
-    """
-    n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL // 2)
-    n_entries = check_count(n_entries, "n_entries")
-    scoring = "asymmetric" if scoring is None else check_choice(scoring, "scoring", SCORINGS)
-    check_choice(projection, "projection", PROJECTIONS)
-    rho = check_real(correlation, "correlation", minimum=0, maximum=1)
-    if not 0 < rho < 1:
-        raise ValueError(f"correlation must lie in (0, 1), got {correlation}")
-    level = float(-np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_entries))
-    most = n_features // 8 if max_bytes is None else min(n_features // 8, check_count(max_bytes, "max_bytes"))
-    shape = (rho, n_features, projection, scoring)
-    n_bytes = most
-    if detection is not None:
-        best = _operate(most, level, *shape)[1]
-        if best < detection:
-            raise TargetError(
-                f"detection {detection:g} cannot be reached: {most} bytes, the most considered, reach {best:.4g}; "
-                "lower detection, raise false_alarm, or allow more bytes"
-            )
-        sizes = range(1, most + 1)
-        n_bytes = sizes[bisect_left(sizes, True, key=lambda size: _operate(size, level, *shape)[1] >= detection)]
-    threshold, reached = _operate(n_bytes, level, *shape)
-    return GroupedPlan(
-        n_bytes=n_bytes,
-        scoring=scoring,
-        threshold=threshold if scoring == "asymmetric" else None,
-        radius=threshold / (GROUPS_PER_BYTE * n_bytes) if scoring == "hamming" else None,
-        detection=reached,
-        false_alarm=false_alarm,
-        false_alarm_per_entry=level,
-        correlation=rho,
-        n_features=n_features,
-        n_entries=n_entries,
-        projection=projection,
-    )

@@ -6,34 +6,37 @@ Machines come from a cost model. Its default constants were measured on one mach
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_pool
 from ..errors import TargetError
 from .detection import roc
-from .distances import check_correlation, kappa_of
-from .grouped import GroupedPlan, grouped_detection, plan_grouped
+from .distances import check_correlation
+from .grouped import GROUP_SIZE, grouped_selection
 from .order_statistics import Selection
 from .rates import compact_bytes, storage_bits
-from .tails import ORTHONORMAL, PROJECTIONS, mismatch_tail, score_tail, tail_threshold
-from .trellis import TrellisPlan, plan_trellis
+from .tails import ORTHONORMAL, PROJECTIONS, operating_point
+from .trellis import FACTOR_BYTES, correlation_threshold, trellis_detection
 
 N_BITS_STEP = 8
+SCORINGS = ("asymmetric", "hamming")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Parameters of an adaptive code for a detection target, and the assumptions behind them."""
+    """Parameters of a code for a detection target, and the assumptions behind them."""
 
-    family: ClassVar[str] = "adaptive"
-
-    n_bits: int
-    n_pool: int
+    family: str = "adaptive"
+    n_bits: int | None = None  # of adaptive codes
+    n_pool: int | None = None  # projections computed per signal, of adaptive and grouped codes
+    n_bytes: int | None = None  # of grouped and trellis codes, as their constructors take it
     scoring: str
     threshold: float | None  # accept estimated correlations of at least this ("asymmetric"): within(threshold=)
     radius: float | None  # accept at most this fraction of differing signs ("hamming"): within(radius=)
@@ -45,87 +48,48 @@ class Plan:
     n_features: int
     n_entries: int
     projection: str
-    information_bits: float
-    sign_bytes_per_entry: int | None  # plain sign codes with a real-valued query; None if no size meets the target
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind the numbers."""
-        rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
-        return (
-            f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
-            "impostors are independent of the reference; signals are isotropic (centre and, if possible, whiten them)",
-            f"the pool's rows are {rows} ({self.projection})",
-            f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
-        )
+    information_bits: float | None = None  # of an adaptive code
+    sign_bytes_per_entry: int | None = None  # of sign codes that reach the same target, for adaptive codes
+    assumptions: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
-        """Return all fields and the assumptions as a dict for JSON."""
-        return asdict(self) | {"assumptions": list(self.assumptions)}
+        """Return all fields as a dict for JSON."""
+        return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and formatted values for a table."""
         if self.radius is not None:
-            rule = f"at most {self.radius * self.n_bits:.0f} of {self.n_bits} signs differ (radius {self.radius:.4g})"
+            n_signs = self.n_bits or (self.n_pool or 0) // GROUP_SIZE
+            rule = f"at most {self.radius * n_signs:.0f} of {n_signs} signs differ (radius {self.radius:.4g})"
         else:
-            rule = f"estimated correlation at least {self.threshold:.5f}"
-        signs = "no size reaches the target" if self.sign_bytes_per_entry is None else f"{self.sign_bytes_per_entry:,}"
-        return [
-            ("n_bits", f"{self.n_bits:,}"),
-            ("n_pool", f"{self.n_pool:,} ({self.projection})"),
+            what = "estimated correlation" if self.n_pool else "cosine with the reconstruction"
+            rule = f"{what} at least {self.threshold:.5f}"
+        rows = [] if self.n_bits is None else [("n_bits", f"{self.n_bits:,}")]
+        if self.n_bytes is not None:
+            rows += [("n_bytes", f"{self.n_bytes:,}{'' if self.n_pool else ' (basis hadamard, center False)'}")]
+        if self.n_pool is not None:
+            rows += [("n_pool", f"{self.n_pool:,} ({self.projection})")]
+        n_bytes = f"{self.bytes_per_entry:,}"
+        if self.information_bits is not None:
+            n_bytes += f" (information: {self.information_bits / 8:,.0f})"
+        rows += [
             ("scoring", self.scoring),
             ("accept when", rule),
             ("detection", f"{self.detection:.6g}"),
             ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
-            ("bytes per entry", f"{self.bytes_per_entry:,} (information: {self.information_bits / 8:,.0f})"),
+            ("bytes per entry", n_bytes),
             ("bytes, all entries", f"{self.bytes_per_entry * self.n_entries:,}"),
-            ("bytes, sign codes", f"{signs} per entry (plain signs, real-valued query, same target)"),
         ]
+        if self.n_bits is not None:
+            signs = "no size reaches the target" if not self.sign_bytes_per_entry else f"{self.sign_bytes_per_entry:,}"
+            rows += [("bytes, sign codes", f"{signs} per entry (plain signs, real-valued query, same target)")]
+        return rows
 
     def __str__(self) -> str:
         table = "\n".join(f"{name:>18}  {value}" for name, value in self.lines())
         return table + "\n\nassuming\n" + "\n".join(f"  - {line}" for line in self.assumptions)
 
 
-@overload
-def plan(
-    *,
-    correlation: float,
-    false_alarm: float,
-    n_features: int,
-    detection: float | None = ...,
-    n_entries: int = ...,
-    max_bytes: int | None = ...,
-    projection: str = ...,
-    scoring: str | None = ...,
-    family: Literal["adaptive"] = ...,
-) -> Plan: ...
-@overload
-def plan(
-    *,
-    correlation: float,
-    false_alarm: float,
-    n_features: int,
-    detection: float | None = ...,
-    n_entries: int = ...,
-    max_bytes: int | None = ...,
-    projection: str = ...,
-    scoring: str | None = ...,
-    family: Literal["grouped"],
-) -> GroupedPlan: ...
-@overload
-def plan(
-    *,
-    correlation: float,
-    false_alarm: float,
-    n_features: int,
-    detection: float | None = ...,
-    n_entries: int = ...,
-    max_bytes: int | None = ...,
-    projection: str = ...,
-    scoring: str | None = ...,
-    family: Literal["trellis"],
-) -> TrellisPlan: ...
 def plan(
     *,
     correlation: float,
@@ -137,7 +101,7 @@ def plan(
     projection: str = "hadamard",
     scoring: str | None = None,
     family: str = "adaptive",
-) -> Plan | GroupedPlan | TrellisPlan:
+) -> Plan:
     """Find the smallest code that reaches a detection rate, or the best code within a byte budget.
 
     Parameters
@@ -156,11 +120,11 @@ def plan(
     projection : str
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
-        None considers both.
+        None considers both for adaptive codes, and is "asymmetric" for the others, for which it always detects more.
     family : "adaptive", "grouped" or "trellis"
-        For "grouped", codes of up to one bit per feature are considered, and ``scoring=None`` is "asymmetric", which
-        detects more. For "trellis", codes use a random basis, ``projection`` and ``scoring`` are ignored, and the
-        result is an approximation (:func:`trellis_energy`, Fisher's approximation for matches).
+        Grouped codes of up to one bit per feature and trellis codes of up to four are considered. Trellis codes use a
+        random basis, ignore ``projection``, and their plan is an approximation (:func:`trellis_energy`, Fisher's
+        approximation for matches).
 
     Raises
     ------
@@ -176,73 +140,41 @@ def plan(
     >>> [plan(**target, family=family).bytes_per_entry for family in PLANNED_FAMILIES]
     [310, 300, 234]
     """
-    make = _PLANNERS[check_choice(family, "family", PLANNED_FAMILIES)]
-    _check_targets(detection, max_bytes)
-    return make(
-        correlation=correlation,
-        false_alarm=false_alarm,
-        n_features=n_features,
-        detection=detection,
-        n_entries=n_entries,
-        max_bytes=max_bytes,
-        projection=projection,
-        scoring=scoring,
-    )
-
-
-def _plan_trellis(*, projection: str, scoring: str | None, **target: Any) -> TrellisPlan:
-    return plan_trellis(**target)
-
-
-def _plan_adaptive(
-    *,
-    correlation: float,
-    false_alarm: float,
-    n_features: int,
-    detection: float | None,
-    n_entries: int,
-    max_bytes: int | None,
-    projection: str,
-    scoring: str | None,
-) -> Plan:
-    target = _Target(correlation, false_alarm, n_features, n_entries, projection)
-    scorings = (
-        ("asymmetric", "hamming") if scoring is None else (check_choice(scoring, "scoring", ("asymmetric", "hamming")),)
-    )
-    if max_bytes is not None:
-        check_count(max_bytes, "max_bytes")
-    within = [
-        found
-        for n_pool in target.pools
-        for kind in scorings
-        if (found := target.best_within(max_bytes, n_pool, kind)) is not None
-    ]
-    if not within:
-        raise TargetError(f"no code of {N_BITS_STEP} bits or more fits max_bytes={max_bytes}; allow more bytes")
-    best = max(within, key=lambda found: (found.detection, -found.bytes_per_entry))
-    if detection is None:
-        return target.finished(best)
-    if best.detection < detection:
-        raise TargetError(target.out_of_reach(detection, best, max_bytes))
-    reaching = [target.cheapest(detection, found) for found in within if found.detection >= detection]
-    return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
-
-
-_PLANNERS: dict[str, Callable[..., Plan | GroupedPlan | TrellisPlan]] = {
-    "adaptive": _plan_adaptive,
-    "grouped": plan_grouped,
-    "trellis": _plan_trellis,
-}
-
-PLANNED_FAMILIES = tuple(_PLANNERS)
-"""Families of codes that :func:`plan` sizes."""
-
-
-def _check_targets(detection: float | None, max_bytes: int | None) -> None:
+    ladders_of = _LADDERS[check_choice(family, "family", PLANNED_FAMILIES)]
     if detection is None and max_bytes is None:
         raise ValueError("give detection (a target), max_bytes (a budget), or both; got neither")
     if detection is not None and not 0 < detection < 1:
         raise ValueError(f"detection must lie in (0, 1), got {detection}")
+    if scoring is not None:
+        check_choice(scoring, "scoring", SCORINGS)
+    most = None if max_bytes is None else check_count(max_bytes, "max_bytes")
+    target = _Target(correlation, false_alarm, n_features, n_entries, projection)
+    ladders = ladders_of(target, scoring)
+    within = [
+        _Ladder(sizes, ladder.make)
+        for ladder in ladders
+        if (sizes := ladder.sizes if most is None else ladder.sizes[: _first(ladder, lambda one: one.n_bytes > most)])
+    ]
+    if not within:
+        least = min(ladder.make(ladder.sizes[0]).n_bytes for ladder in ladders)
+        raise TargetError(f"no {family} code fits max_bytes={most}: the smallest takes {least} bytes; allow more bytes")
+    largest = [(ladder, target.judge(ladder.make(ladder.sizes[-1]))) for ladder in within]
+    code, (limit, reached) = max(
+        ((ladder.make(ladder.sizes[-1]), judged) for ladder, judged in largest),
+        key=lambda found: (found[1][1], -found[0].n_bytes),
+    )
+    if detection is not None and reached < detection:
+        raise TargetError(target.out_of_reach(detection, code, reached, most))
+    if detection is not None:
+        found = []
+        for ladder, (_, best) in largest:
+            if best >= detection:
+                # Thresholds are integers, so the detection rate can decrease slightly from one size to the next.
+                place = _first(ladder, lambda one: target.judge(one)[1] >= detection)
+                smallest = ladder.make(ladder.sizes[min(place, len(ladder.sizes) - 1)])
+                found.append((smallest, target.judge(smallest)))
+        code, (limit, reached) = min(found, key=lambda one: (one[0].n_bytes, -one[1][1]))
+    return target.finished(family, code, limit, reached, detection)
 
 
 def detection_at(
@@ -265,45 +197,56 @@ def detection_at(
     0.684
     """
     target = _Target(correlation, false_alarm, n_features, n_entries, projection)
-    n_bits, n_pool = check_pool(n_bits, n_pool)
-    return target.judge(n_bits, n_pool, check_choice(scoring, "scoring", ("asymmetric", "hamming"))).detection
+    return target.judge(_adaptive(*check_pool(n_bits, n_pool), check_choice(scoring, "scoring", SCORINGS)))[1]
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
     """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for other families."""
+    assert plan.n_bits is not None
+    assert plan.n_pool is not None
+    n_pool = plan.n_pool
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.n_entries, plan.projection)
-    smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
-    sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
-    curves = {}
-    for name, scoring in (("adaptive, asymmetric", "asymmetric"), ("adaptive, Hamming", "hamming")):
-        found = [target.judge(int(n_bits), plan.n_pool, scoring) for n_bits in sizes]
-        curves[name] = ([one.bytes_per_entry for one in found], [one.detection for one in found])
-    widths = [compact_bytes(int(n_bits), plan.n_pool) for n_bits in sizes]
-    signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
-    curves["sign codes, real query"] = (widths, signs)
-    grouped = grouped_detection(
-        widths,
-        correlation=plan.correlation,
-        false_alarm=target.per_entry,
-        n_features=plan.n_features,
-        projection=plan.projection,
-    )
-    curves["grouped codes, real query"] = (widths, grouped.tolist())
-    return curves
+    smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(n_pool // 2, 5 * plan.n_bits)
+    sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int)).tolist()
+    widths = [compact_bytes(n_bits, n_pool) for n_bits in sizes]
+    codes = {
+        "adaptive, asymmetric": [_adaptive(n_bits, n_pool, "asymmetric") for n_bits in sizes],
+        "adaptive, Hamming": [_adaptive(n_bits, n_pool, "hamming") for n_bits in sizes],
+        "sign codes, real query": [_adaptive(8 * width, 8 * width, "asymmetric") for width in widths],
+        "grouped codes, real query": [_grouped(width, "asymmetric") for width in widths],
+    }
+    return {name: (widths, [target.judge(code)[1] for code in found]) for name, found in codes.items()}
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    n_bits: int
-    n_pool: int
+class _Code:
+    """Code of some size that a plan considers."""
+
+    parameters: dict[str, int]  # as fields of a plan
     scoring: str
-    limit: float  # estimated correlation, or mismatches
-    detection: float
-    bytes_per_entry: int
+    n_bytes: int
+    selection: Selection | None  # None for trellis codes
+
+
+class _Ladder(NamedTuple):
+    """Codes of ascending sizes that differ in nothing else."""
+
+    sizes: range
+    make: Callable[[int], _Code]
+
+
+def _adaptive(n_bits: int, n_pool: int, scoring: str) -> _Code:
+    shape = {"n_bits": n_bits, "n_pool": n_pool}
+    return _Code(shape, scoring, compact_bytes(n_bits, n_pool), Selection(n_bits, n_pool))
+
+
+def _grouped(n_bytes: int, scoring: str) -> _Code:
+    kept = grouped_selection(n_bytes)
+    return _Code({"n_bytes": n_bytes, "n_pool": kept.n_pool}, scoring, n_bytes, kept)
 
 
 class _Target:
-    """Detection target, with the search over code sizes."""
+    """Detection target that codes are judged by."""
 
     def __init__(
         self, correlation: float, false_alarm: float, n_features: int, n_entries: int, projection: str
@@ -315,88 +258,111 @@ class _Target:
         self.n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL)
         self.n_entries = check_count(n_entries, "n_entries")
         self.projection = check_choice(projection, "projection", PROJECTIONS)
-        self.kappa = float(kappa_of(rho))
         self.per_entry = float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
-        shares = (1 / 4, 1 / 2, 1, 2) if projection in ORTHONORMAL else (1 / 2, 1, 2, 4)
-        self.pools = [int(n_features * share) for share in shares if n_features * share <= MAX_POOL]
 
-    def judge(self, n_bits: int, n_pool: int, scoring: str) -> _Candidate:
-        """Return the threshold and the detection rate of one code at the target's false-alarm rate."""
-        shape = (Selection(n_bits, n_pool), self.n_features, self.projection)
-        if scoring == "asymmetric":
-            threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape), self.per_entry)
-            found = score_tail(np.array([threshold]), self.kappa, *shape)
-        else:
-            counts = range(n_bits + 1)
-            threshold = _first(counts, lambda k: mismatch_tail(np.array([k]), 0.0, *shape)[0] > self.per_entry) - 1.0
-            found = mismatch_tail(np.array([threshold]), self.kappa, *shape) if threshold >= 0 else np.zeros(1)
-        size = compact_bytes(n_bits, n_pool)
-        return _Candidate(n_bits, n_pool, scoring, threshold, float(found[0]), size)
+    def adaptive_ladders(self, scoring: str | None) -> list[_Ladder]:
+        shares = (1 / 4, 1 / 2, 1, 2) if self.projection in ORTHONORMAL else (1 / 2, 1, 2, 4)
+        pools = [int(self.n_features * share) for share in shares if self.n_features * share <= MAX_POOL]
+        return [
+            _Ladder(range(N_BITS_STEP, n_pool + 1, N_BITS_STEP), partial(_adaptive, n_pool=n_pool, scoring=one))
+            for n_pool in pools
+            for one in (SCORINGS if scoring is None else (scoring,))
+            if n_pool >= N_BITS_STEP
+        ]
 
-    def best_within(self, max_bytes: int | None, n_pool: int, scoring: str) -> _Candidate | None:
-        """Return the largest code of a pool that fits into ``max_bytes``."""
-        sizes = range(N_BITS_STEP, n_pool + 1, N_BITS_STEP)
-        if max_bytes is not None:
-            fits = _first(sizes, lambda n_bits: compact_bytes(n_bits, n_pool) > max_bytes)
-            sizes = sizes[:fits]
-        return self.judge(sizes[-1], n_pool, scoring) if sizes else None
+    def grouped_ladders(self, scoring: str | None) -> list[_Ladder]:
+        return [_Ladder(range(1, self.n_features // 8 + 1), partial(_grouped, scoring=scoring or "asymmetric"))]
 
-    def cheapest(self, detection: float, reaching: _Candidate) -> _Candidate:
-        """Return the smallest code of a pool that reaches the detection rate."""
-        sizes = range(N_BITS_STEP, reaching.n_bits + 1, N_BITS_STEP)
-        place = _first(
-            sizes, lambda n_bits: self.judge(n_bits, reaching.n_pool, reaching.scoring).detection >= detection
+    def trellis_ladders(self, scoring: str | None) -> list[_Ladder]:
+        check_choice(scoring or "asymmetric", "scoring of trellis codes", ("asymmetric",))
+
+        def make(n_bytes: int) -> _Code:
+            return _Code({"n_bytes": n_bytes}, "asymmetric", n_bytes + FACTOR_BYTES, None)
+
+        return [_Ladder(range(1, self.n_features // 2 + 1), make)]
+
+    def judge(self, code: _Code) -> tuple[float, float]:
+        """Return threshold (of mismatches for Hamming) and detection rate of a code at the target's false alarms."""
+        if code.selection is not None:
+            shape = (code.selection, self.n_features, self.projection)
+            return operating_point(self.per_entry, self.correlation, *shape, code.scoring)
+        rate = trellis_detection(
+            code.parameters["n_bytes"],
+            correlation=self.correlation,
+            false_alarm=self.per_entry,
+            n_features=self.n_features,
         )
-        # Thresholds are integers, so the detection rate can decrease slightly from one size to the next.
-        return self.judge(sizes[min(place, len(sizes) - 1)], reaching.n_pool, reaching.scoring)
+        return float(correlation_threshold(self.per_entry, self.n_features)), float(rate)
 
-    def sign_bytes(self, detection: float) -> int | None:
-        """Return the bytes per entry at which plain sign codes with a real-valued query reach the detection rate."""
-        sizes = range(N_BITS_STEP, min(8 * self.n_features, MAX_POOL) + 1, N_BITS_STEP)
-        place = _first(sizes, lambda n_bits: self.judge(n_bits, n_bits, "asymmetric").detection >= detection)
-        return sizes[place] // 8 if place < len(sizes) else None
-
-    def finished(self, found: _Candidate, detection: float | None = None) -> Plan:
+    def finished(self, family: str, code: _Code, limit: float, reached: float, detection: float | None) -> Plan:
+        """Return the plan of a code, with the size of sign codes that reach the same target if it is adaptive."""
+        kept = code.selection
+        compared: dict[str, Any] = {}
+        if "n_bits" in code.parameters:
+            signs = _Ladder(
+                range(N_BITS_STEP, min(8 * self.n_features, MAX_POOL) + 1, N_BITS_STEP),
+                lambda n_bits: _adaptive(n_bits, n_bits, "asymmetric"),
+            )
+            place = _first(signs, lambda one: self.judge(one)[1] >= (detection or reached))
+            compared = {
+                "information_bits": storage_bits(**code.parameters),
+                "sign_bytes_per_entry": signs.sizes[place] // 8 if place < len(signs.sizes) else None,
+            }
+        rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
+        isotropic = "(centre and, if possible, whiten them)" if kept else "because the basis is random"
+        standing = (
+            f"the pool's rows are {rows} ({self.projection})"
+            if kept
+            else "detection is an approximation from measured captured energy and Fisher's approximation for matches"
+        )
         return Plan(
-            n_bits=found.n_bits,
-            n_pool=found.n_pool,
-            scoring=found.scoring,
-            threshold=found.limit if found.scoring == "asymmetric" else None,
-            radius=found.limit / found.n_bits if found.scoring == "hamming" else None,
-            bytes_per_entry=found.bytes_per_entry,
-            detection=found.detection,
+            family=family,
+            scoring=code.scoring,
+            threshold=limit if code.scoring == "asymmetric" else None,
+            radius=limit / kept.n_kept if kept is not None and code.scoring == "hamming" else None,
+            bytes_per_entry=code.n_bytes,
+            detection=reached,
             false_alarm=self.false_alarm,
             false_alarm_per_entry=self.per_entry,
             correlation=self.correlation,
             n_features=self.n_features,
             n_entries=self.n_entries,
             projection=self.projection,
-            information_bits=storage_bits(n_bits=found.n_bits, n_pool=found.n_pool),
-            sign_bytes_per_entry=self.sign_bytes(found.detection if detection is None else detection),
+            assumptions=(
+                f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
+                f"impostors are independent of the reference; signals are isotropic {isotropic}",
+                standing,
+                f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
+            ),
+            **code.parameters,
+            **compared,
         )
 
-    def out_of_reach(self, detection: float, best: _Candidate, max_bytes: int | None) -> str:
+    def out_of_reach(self, detection: float, best: _Code, reached: float, max_bytes: int | None) -> str:
         curve = roc(correlation=self.correlation, n_features=self.n_features, scoring="uncompressed")
-        limit = curve.detection_at(self.per_entry)
         within = "" if max_bytes is None else f" within {max_bytes} bytes"
+        shape = "".join(f"{name}={value}, " for name, value in best.parameters.items())
         return (
             f"a detection of {detection:g} at a false alarm of {self.false_alarm:g} over {self.n_entries:,} entries "
             f"cannot be reached{within} at correlation {self.correlation:g} and n_features={self.n_features}; the best "
-            f"code (n_bits={best.n_bits}, n_pool={best.n_pool}, {best.scoring}, {best.bytes_per_entry} bytes) detects "
-            f"{best.detection:.4g}, and uncompressed signals {float(limit):.4g}"
+            f"code ({shape}{best.scoring}, {best.n_bytes} bytes) detects {reached:.4g}, and uncompressed signals "
+            f"{float(curve.detection_at(self.per_entry)):.4g}"
         )
 
 
-def _first(sizes: range, reached: Callable[[int], bool]) -> int:
+_LADDERS: dict[str, Callable[[_Target, str | None], list[_Ladder]]] = {
+    "adaptive": _Target.adaptive_ladders,
+    "grouped": _Target.grouped_ladders,
+    "trellis": _Target.trellis_ladders,
+}
+
+PLANNED_FAMILIES = tuple(_LADDERS)
+"""Families of codes that :func:`plan` sizes."""
+
+
+def _first(ladder: _Ladder, reached: Callable[[_Code], bool]) -> int:
     """Return the index of the first size for which ``reached`` is true, assuming it is true for all larger ones."""
-    low, high = 0, len(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        if reached(sizes[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return bisect_left(ladder.sizes, True, key=lambda size: reached(ladder.make(size)))
 
 
 @dataclass(frozen=True)

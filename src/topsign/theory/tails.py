@@ -8,6 +8,7 @@ an isotropic signal are independent, and the count is binomial. A stack of ortho
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from scipy.special import betainc, betaln, gammaln, log_ndtr, logsumexp, ndtr, n
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
-from .distances import binomial_cdf, flip_mixture
+from .distances import binomial_cdf, flip_mixture, kappa_of
 from .order_statistics import Selection, gauss_rule, legendre_rule
 
 ORTHONORMAL = ("hadamard", "circulant")
@@ -191,6 +192,22 @@ def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> fl
         return float(wanted + ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
 
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-13))
+
+
+def operating_point(
+    level: float, correlation: float, kept: Selection, n_features: int, projection: str, scoring: str
+) -> tuple[float, float]:
+    """Return the threshold, a score or a number of mismatches, for a false-alarm rate, and the detection rate."""
+    shape, kappa = (kept, n_features, projection), float(kappa_of(np.float64(correlation)))
+    if scoring == "asymmetric":
+        threshold = tail_threshold(lambda scores: score_tail(scores, 0.0, *shape), level)
+        return threshold, float(score_tail(np.array([threshold]), kappa, *shape)[0])
+
+    def is_exceeded(count: int) -> bool:
+        return float(mismatch_tail(np.array([float(count)]), 0.0, *shape)[0]) > level
+
+    most = bisect_left(range(kept.n_kept + 1), True, key=is_exceeded) - 1.0
+    return most, float(mismatch_tail(np.array([most]), kappa, *shape)[0]) if most >= 0 else 0.0
 
 
 def _coordinate_tail(x: Float64, dimensions: int) -> Float64:
