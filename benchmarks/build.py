@@ -89,7 +89,7 @@ def building(options, folder):
 
     def build():
         shutil.rmtree(output, ignore_errors=True)
-        given = ["--family", "trellis", "--bytes", "24", "--seed", "0"]
+        given = ["--n-bytes", "24", "--random-state", "0"]
         shown = CliRunner().invoke(app, ["build", str(file), "-o", str(output), *given])
         if shown.exit_code:
             raise RuntimeError(shown.output)

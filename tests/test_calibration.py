@@ -393,17 +393,17 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
         assert result.exit_code == code, result.output
         return result
 
-    run("build signals.npy -o own.topsign --bits 32 --center --originals int8 --calibrate")
+    run("build signals.npy -o own.topsign --family adaptive --n-bits 32 --center --originals int8")
+    run("calibrate own.topsign")
     with ts.open_index("own.topsign") as own:
         assert own.check(np.load("queries.npy"), recall=None).null.trusted
-    run("build signals.npy -o plain.topsign --bits 32")
+    run("build signals.npy -o plain.topsign --family adaptive --n-bits 32")
     shown = run("search plain.topsign queries.npy -k 1")
     assert "e_value" in shown.stdout
     assert "warning: " in shown.stderr
-    assert "build the index with --center" in shown.stderr
-    assert "would be returned per query" in run("search plain.topsign queries.npy --false-alarm 0.01", code=1).stderr
+    assert "would be returned per query" in run("search plain.topsign queries.npy --false-alarm 0.01", code=2).stderr
     assert "p-values do not fit these signals" in run("verify plain.topsign").stderr
-    run("build signals.npy -o centred.topsign --bits 32 --center")
+    run("build signals.npy -o centred.topsign --family adaptive --n-bits 32 --center")
     stored = ts.open_index("centred.topsign").recipe.mean
     assert_allclose(stored, np.load("signals.npy").mean(axis=0), rtol=1e-5)
     assert "calibrated by 400 searches for impostors" in run("calibrate centred.topsign impostors.npy").stdout

@@ -1,5 +1,6 @@
-"""Commands for durable indexes, used as a user would."""
+"""Commands for indexes, used as a user would."""
 
+import ast
 import csv
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,11 @@ from folders import column_places, flip
 from typer.testing import CliRunner
 
 import topsign as ts
-import topsign.cli.build
 from topsign.cli import app
 from topsign.families import Recipe
 
 N_FEATURES = 128
+CODES = "--family adaptive --n-bits 32 --random-state 7"
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def run(command, *, code=0):
 
 @pytest.fixture
 def built(folder):
-    run("build signals.npy -o a.topsign --bits 32 --seed 7")
+    run("build signals.npy -o a.topsign --family adaptive --n-bits 32 --random-state 7")
     return folder
 
 
@@ -53,12 +55,12 @@ def test_build_search_remove_verify(built):
     memory = ts.Index(N_FEATURES, family="adaptive", n_bits=32, random_state=7)
     memory.add(np.load("signals.npy"))
     expected = memory.search(np.load("queries.npy"), k=3)
-    rows = json.loads(run("search a.topsign queries.npy -k 3 --format json"))
+    rows = json.loads(run("search a.topsign queries.npy -k 3 --json"))
     assert [row["id"] for row in rows] == expected.ids.ravel().tolist()
     assert [row["p_value"] for row in rows] == expected.p_values.ravel().tolist()
     assert [(row["query"], row["rank"]) for row in rows] == [(q, r) for q in (0, 1) for r in (1, 2, 3)]
     assert "a.topsign: 1 removed, 299 entries left" in run("remove a.topsign 42")
-    assert 42 not in [row["id"] for row in json.loads(run("search a.topsign queries.npy --format json"))]
+    assert 42 not in [row["id"] for row in json.loads(run("search a.topsign queries.npy --json"))]
     assert "a.topsign: sound: 299 entries" in run("verify a.topsign")
     assert "1 removed entries freed, 299 entries in" in run("compact a.topsign")
     assert ts.open_index("a.topsign").get([7]).codes == memory.get([7]).codes
@@ -67,18 +69,36 @@ def test_build_search_remove_verify(built):
 def test_search_formats(built):
     table = run("search a.topsign queries.npy -k 1")
     assert "query rank id score distance p_value e_value 0 1 42" in table
-    lines = run("search a.topsign queries.npy -k 1 --format csv --scoring hamming").split()
+    run("search a.topsign queries.npy -k 1 --scoring hamming -o near.csv")
+    lines = Path("near.csv").read_text().split()
     assert lines[0] == "query,rank,id,score,distance,p_value,log10_p_value,e_value"
     assert [line.split(",")[2] for line in lines[1:]] == ["42", "7"]
-    run("search a.topsign queries.npy --false-alarm 1e-3 --format csv -o found.csv")
-    assert [line.split(",")[2] for line in Path("found.csv").read_text().split()[1:]] == ["42", "7"]
-    run("search a.topsign queries.npy -k 2 --format parquet -o found.parquet --metadata")
+    run("search a.topsign queries.npy --false-alarm 1e-3 -o found.json")
+    assert [row["id"] for row in json.loads(Path("found.json").read_text())] == [42, 7]
+    run("search a.topsign queries.npy -k 2 -o found.parquet --with-metadata")
     import pyarrow.parquet as parquet
 
     found = parquet.read_table("found.parquet").to_pydict()
     assert [found["id"][0], found["id"][2], found["metadata"]] == [42, 7, 4 * ["null"]]
     np.save("noise.npy", np.random.default_rng(1).standard_normal((1, N_FEATURES)))
     assert "no matches" in run("search a.topsign noise.npy --false-alarm 1e-9")
+
+
+def test_scores_without_a_null_are_shown_without_p_values(folder):
+    """Trellis codes have p-values only after a calibration: JSON has null, not NaN, and the table a hint."""
+    run("build signals.npy -o t.topsign --n-bytes 8 --basis hadamard")
+    shown = run("search t.topsign queries.npy -k 1")
+    assert "query rank id score distance 0 1 42" in shown
+    assert "calibrate first" in shown
+    refuse = partial(json.loads, parse_constant=pytest.fail)
+    (row, _) = refuse(run("search t.topsign queries.npy -k 1 --json"))
+    assert (row["p_value"], row["e_value"]) == (None, None)
+    run("search t.topsign queries.npy -k 1 -o t.csv")
+    assert Path("t.csv").read_text().split()[1].endswith(",,,")
+    np.save("impostors.npy", np.random.default_rng(2).standard_normal((200, N_FEATURES)))
+    learned = refuse(run("calibrate t.topsign impostors.npy --json"))
+    assert learned["searches"] == 200
+    assert "p_value e_value" in run("search t.topsign queries.npy -k 1")
 
 
 def test_every_form_of_signals_gives_the_same_index(folder):
@@ -99,14 +119,14 @@ def test_every_form_of_signals_gives_the_same_index(folder):
     forms = [
         "signals.npy",
         "stored.npz",
-        "packed.npz --array x",
+        "packed.npz --vector-column x",
         "x.safetensors",
         "x.parquet",
         "lists.parquet",
         "parts",
     ]
     for i, form in enumerate(forms):
-        run(f"build {form} -o i{i}.topsign --bits 32 --seed 7")
+        run(f"build {form} -o i{i}.topsign --family adaptive --n-bits 32 --random-state 7")
     expected = ts.open_index("i0.topsign").get(range(300))
     for i in range(1, len(forms)):
         assert ts.open_index(f"i{i}.topsign").get(range(300)).codes == expected.codes, forms[i]
@@ -120,17 +140,8 @@ def test_queries_are_numbered_through_the_files(built):
     (built / "asked").mkdir()
     np.save("asked/a.npy", noise)
     np.save("asked/b.npy", signals[[7, 8]])
-    rows = json.loads(run("search a.topsign asked --false-alarm 1e-6 --format json"))
+    rows = json.loads(run("search a.topsign asked --false-alarm 1e-6 --json"))
     assert [(row["query"], row["id"]) for row in rows] == [(3, 42), (10, 7), (11, 8)]
-
-
-def test_the_default_seed_is_the_same_on_a_cluster(folder):
-    run("build signals.npy -o a.topsign --bits 32")
-    assert ts.open_index("a.topsign").recipe.seed == 0
-    pytest.importorskip("distributed")
-    run("cluster encode signals.npy -o codes --bits 32")
-    with ts.distributed.open("codes") as index:
-        assert index.recipe.seed == 0
 
 
 def test_tables_bring_ids_and_metadata(folder, monkeypatch):
@@ -143,27 +154,25 @@ def test_tables_bring_ids_and_metadata(folder, monkeypatch):
     for part in range(3):
         rows = slice(100 * part, 100 * part + 100)
         parquet.write_table(arrow.table({n: v[rows] for n, v in table.items()}), f"docs/{part}.parquet")
-    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
-    run("build docs --id-column doc --vector-column x --metadata-columns year -o d.topsign --bits 32 --seed 7")
+    monkeypatch.setattr(sys.modules["topsign.cli.entries"], "CHUNK_ROWS", 40)
+    run(
+        "build docs --id-column doc --vector-column x --metadata-columns year -o d.topsign --family adaptive "
+        "--n-bits 32 --random-state 7"
+    )
     index = ts.open_index("d.topsign")
     assert (len(index), index["d42"].metadata) == (300, {"year": 2042})
-    rows = json.loads(run("search d.topsign queries.npy -k 1 --format json --metadata"))
+    rows = json.loads(run("search d.topsign queries.npy -k 1 --json --with-metadata"))
     assert [(row["id"], row["metadata"]) for row in rows] == [("d42", {"year": 2042}), ("d7", {"year": 2007})]
     result = CliRunner().invoke(app, ["search", "d.topsign", "queries.npy", "-k", "1", "--where", "year >= 2300"])
     assert "no matches" in result.output
     assert run("list d.topsign --limit 2") == "d0 d1"
     assert json.loads(run("get d.topsign d42")) == {"id": "d42", "metadata": {"year": 2042}}
     assert "1 removed, 299 entries left" in run("remove d.topsign d42")
-    assert "the ids of this index are texts, got no ids" in run("add d.topsign signals.npy", code=1)
-    shown = run("add d.topsign docs/0.parquet --id-column doc --array x --metadata-columns year --upsert")
+    assert "the ids of this index are texts, got no ids" in run("add d.topsign signals.npy", code=2)
+    shown = run("add d.topsign docs/0.parquet --id-column doc --vector-column x --metadata-columns year --upsert")
     assert "d.topsign: 300 entries" in shown
     assert "must be in the index, but zz is not" in run("get d.topsign zz", code=2)
     assert "has no column 'nothing'; it has doc, x, year" in run("build docs --id-column nothing -o e.topsign", code=2)
-
-
-def test_build_works_without_options(folder):
-    assert "300 entries" in run("build signals.npy -o a.topsign")
-    assert ts.open_index("a.topsign").recipe.n_bits == 16
 
 
 def test_add_with_ids_and_metadata(built):
@@ -173,46 +182,46 @@ def test_add_with_ids_and_metadata(built):
     shown = run("add a.topsign signals.npy --ids ids.npy --metadata notes.jsonl")
     assert "signals.npy: 300 entries added, ids 1000 to 1299" in shown
     assert ts.open_index("a.topsign").get([1042]).metadata == [{"row": 42}]
-    assert '{"row": 42}' in run("search a.topsign queries.npy -k 2 --metadata")
+    assert '{"row": 42}' in run("search a.topsign queries.npy -k 2 --with-metadata")
     np.save("gone.npy", np.arange(300))
     assert "300 removed, 300 entries left" in run("remove a.topsign --ids gone.npy")
 
 
 def test_a_sign_index(folder):
-    run("build signals.npy -o s.topsign --family sign --bytes 32 --seed 3")
+    run("build signals.npy -o s.topsign --family sign --n-bytes 32 --random-state 3")
     index = ts.open_index("s.topsign")
     assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("sign", 256, 32)
-    rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --format json"))
+    rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --json"))
     assert [row["id"] for row in rows] == [42, 7]
-    run("export s.topsign -o s.npz --as bits")
+    run("export s.topsign -o s.npz --form bits")
     with np.load("s.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes.data)
     assert "bits per dimension 2.0" in run("inspect s.topsign")
 
 
 def test_a_grouped_index(folder):
-    run("build signals.npy -o g.topsign --family grouped --bytes 8 --seed 3")
+    run("build signals.npy -o g.topsign --family grouped --n-bytes 8 --random-state 3")
     index = ts.open_index("g.topsign")
     assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("grouped", 128, 8)
     memory = ts.Index(N_FEATURES, family="grouped", n_bytes=8, random_state=3)
     memory.add(np.load("signals.npy"))
     expected = memory.get(range(300)).codes
     assert index.get(range(300)).codes == expected
-    rows = json.loads(run("search g.topsign queries.npy -k 1 --format json"))
+    rows = json.loads(run("search g.topsign queries.npy -k 1 --json"))
     assert [row["id"] for row in rows] == [42, 7]
     assert "bits per dimension 0.5" in run("inspect g.topsign")
-    run("export g.topsign -o g.npz --as bits")
+    run("export g.topsign -o g.npz --form bits")
     with np.load("g.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], expected.to_bits())
-    run("export g.topsign -o sparse.npz --as sparse")
+    run("export g.topsign -o sparse.npz --form sparse")
     assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
-    run("export g.topsign -o g.csv --as sparse")
+    run("export g.topsign -o g.csv --form sparse")
     with open("g.csv") as file:
         assert list(csv.reader(file))[1][1] == sparse_texts(expected)[0]
 
 
 def test_factors_are_part_of_exported_codes(folder):
-    run("build signals.npy -o i.topsign --family grouped --bytes 8 --metric inner_product --seed 3")
+    run("build signals.npy -o i.topsign --family grouped --n-bytes 8 --metric inner_product --random-state 3")
     index = ts.open_index("i.topsign")
     run("export i.topsign -o i.npz")
     with np.load("i.npz") as stored:
@@ -223,11 +232,11 @@ def test_factors_are_part_of_exported_codes(folder):
 
 def test_inspect_estimates_searches(built):
     shown = run("inspect a.topsign --correlation 0.3")
-    for words in ("family adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1", "file bytes"):
+    for words in ("family adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1"):
         assert words in shown
     index = ts.open_index("a.topsign")
     told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"] == index.header | index.recipe.described() | {"calibration": None}
+    assert told["header"] == index.info["header"] | index.recipe.described() | {"calibration": None}
     assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
     shape = {"n_bits": 32, "n_pool": N_FEATURES}
     (row,) = told["expected"]
@@ -247,7 +256,7 @@ def test_exports_lose_nothing(built):
     index = ts.open_index("a.topsign")
     expected = index.get(index.ids).codes
     for form in ("codes", "bits", "sparse"):
-        assert "298 entries" in run(f"export a.topsign -o {form}.npz --as {form}")
+        assert "298 entries" in run(f"export a.topsign -o {form}.npz --form {form}")
         with np.load(f"{form}.npz") as stored:
             np.testing.assert_array_equal(stored["ids"], index.ids)
             assert form == "sparse" or len(stored[form]) == 298
@@ -259,13 +268,13 @@ def test_exports_lose_nothing(built):
         np.testing.assert_array_equal(stored["bits"], expected.to_bits())
     assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
     for form in ("codes", "bits", "sparse"):
-        assert "298 entries" in run(f"export a.topsign -o {form}.parquet --as {form}")
+        assert "298 entries" in run(f"export a.topsign -o {form}.parquet --form {form}")
         table = ts.export.read_parquet(f"{form}.parquet")
         np.testing.assert_array_equal(table.entries.ids, index.ids)
         assert table.entries.codes == expected
     bits = np.unpackbits(expected.to_bits(), axis=1, count=2 * expected.n_pool, bitorder="little")
     for form, texts in (("bits", ["".join(map(str, row)) for row in bits]), ("sparse", sparse_texts(expected))):
-        run(f"export a.topsign -o {form}.csv --as {form}")
+        run(f"export a.topsign -o {form}.csv --form {form}")
         with open(f"{form}.csv") as file:
             rows = list(csv.reader(file))
         assert rows[0] == ["id", form]
@@ -273,7 +282,7 @@ def test_exports_lose_nothing(built):
 
 
 def test_resume_goes_on_without_duplicates(folder, monkeypatch):
-    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
+    monkeypatch.setattr(sys.modules["topsign.cli.entries"], "CHUNK_ROWS", 40)
     plain_add, calls = ts.Index.add, []
 
     def interrupted_add(self, *arguments, **options):
@@ -283,13 +292,13 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
         return plain_add(self, *arguments, **options)
 
     monkeypatch.setattr(ts.Index, "add", interrupted_add)
-    shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
+    shown = run("build signals.npy -o a.topsign --family adaptive --n-bits 32 --random-state 7", code=130)
     assert (
         "interrupted: 120 of 300 signals are stored; continue with: topsign build signals.npy -o a.topsign --res"
         in shown
     )
-    assert "was started with --bits 32, got --bits 31; omit those" in run(
-        "build signals.npy -o a.topsign --resume --bits 31", code=2
+    assert "was started with --n-bits 32, got --n-bits 31; omit those" in run(
+        "build signals.npy -o a.topsign --resume --n-bits 31", code=2
     )
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")  # nothing is left to do
@@ -298,10 +307,10 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     assert ts.open_index("a.topsign").get(range(300)).codes == memory.get(range(300)).codes
     np.save("signals.npy", np.load("signals.npy")[::-1])
     assert "changed since this build started: its first or last" in run(
-        "build signals.npy -o a.topsign --resume", code=1
+        "build signals.npy -o a.topsign --resume", code=2
     )
     np.save("signals.npy", np.load("signals.npy")[:10])
-    assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
+    assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=2)
 
 
 @pytest.fixture
@@ -324,17 +333,17 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch, interrupti
         dropped.clear()
         return plain_add(self, *arguments, **options)
 
-    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
+    monkeypatch.setattr(sys.modules["topsign.cli.entries"], "CHUNK_ROWS", 40)
     monkeypatch.setattr(ts.Index, "add", add)
-    shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
+    shown = run("build signals.npy -o a.topsign --family adaptive --n-bits 32 --random-state 7", code=130)
     assert "interrupted: 40 of 300 signals are stored; continue with: topsign build" in shown
 
 
 def test_sigint_keeps_what_was_built(folder, rng, interruptible):
     """A process is interrupted by SIGINT, then resumed, then verified."""
     np.save("many.npy", rng.standard_normal((40_000, N_FEATURES)).astype(np.float32))
-    program = "import sys, topsign.cli; sys.modules['topsign.cli.build'].CHUNK_ROWS = 20; topsign.cli.main()"
-    command = [sys.executable, "-c", program, "build", "many.npy", "-o", "m.topsign", "--bits", "32", "--seed", "7"]
+    program = "import sys, topsign.cli; sys.modules['topsign.cli.entries'].CHUNK_ROWS = 20; topsign.cli.main()"
+    command = [sys.executable, "-c", program, *f"build many.npy -o m.topsign {CODES}".split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as building:
         while not os.path.exists("m.topsign") or len(ts.open_index("m.topsign", readonly=True)) == 0:
             assert building.poll() is None
@@ -354,7 +363,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
 
 def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
     monkeypatch.setattr("topsign.store.stored_columns.INLINE_BYTES", 0)
-    run("build signals.npy -o large.topsign --bits 32 --seed 7")
+    run("build signals.npy -o large.topsign --family adaptive --n-bits 32 --random-state 7")
     place = next((file, place) for (file, name), place in column_places("large.topsign").items() if name == "codes")
     file, (offset, size) = place
     flip(file, offset + size // 2, 1)
@@ -370,72 +379,48 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
     [
         ("build nothing.npy -o b.topsign", 2, "nothing.npy does not exist"),
         ("build signals.npy -o a.topsign", 2, "a.topsign exists; use --resume to continue it"),
-        ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; create it first"),
-        ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
+        ("build signals.npy --n-bytes 8 -o no/where/b.topsign", 1, "does not exist; create it first"),
         ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
-        ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet"),
-        ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
-        ("build words.npy -o b.topsign", 1, "must be real numbers"),
-        ("build signals.npy -o b.topsign --bits 999", 2, "got --bits 999 with --pool 128"),
-        (
-            "build signals.npy -o b.topsign --family tree",
-            2,
-            "--family must be one of adaptive, grouped, sign, trellis, got tree",
-        ),
-        (
-            "build signals.npy -o b.topsign --family sign --bits 9",
-            2,
-            "--family sign does not take --bits; it takes --bytes",
-        ),
-        (
-            "build signals.npy -o b.topsign --family trellis --bytes 9 --pool 64",
-            2,
-            "--family trellis does not take --pool",
-        ),
-        ("build signals.npy -o b.topsign --family trellis", 2, "--family trellis needs --bytes"),
-        ("build signals.npy -o b.topsign --family grouped --bytes 0", 2, "--bytes must be at least 1, got 0"),
-        ("build signals.npy -o b.topsign --bytes 9", 2, "--family adaptive does not take --bytes"),
-        ("build signals.npy -o b.topsign --metric cosinus", 2, "--metric must be one of"),
-        (
-            "build signals.npy -o a.topsign --resume --family sign",
-            2,
-            "started with --family adaptive, got --family sign",
-        ),
+        ("build nan.npy -o b.topsign --family grouped", 2, "nan.npy: NaN or infinity in signals, first at row 3"),
+        ("build signals.npy -o b.topsign --family adaptive --n-bits 999", 2, "got --n-bits 999 with --n-pool 128"),
+        ("build signals.npy -o b.topsign --family sign --n-bits 9", 2, "--family 'sign' takes --n-bytes"),
+        ("build signals.npy -o b.topsign --family grouped --n-bytes 0", 2, "--n-bytes must be"),
+        ("build signals.npy -o b.topsign --segment-entries 5", 2, "--segment-entries goes with --scheduler"),
         ("build signals.npy -o a.topsign --resume --center", 2, "started with --no-center, got --center"),
-        ("build signals.npy -o a.topsign --resume --seed 8", 2, "started with --seed 7, got --seed 8"),
-        ("build signals.npy -o b.topsign --array x", 2, "array= applies to .npz, .parquet and .safetensors"),
-        ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
-        ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),
-        ("add a.topsign narrow.npy", 1, "narrow.npy has signals of 5 features, a.topsign takes 128"),
-        ("add a.topsign signals.npy --ids few.npy", 1, "one per signal, got 2 ids for 300 signals"),
-        ("add a.topsign signals.npy --ids taken.npy", 1, "ids must be new, but 0, 1, 2 and 297 more are in the index"),
+        ("build signals.npy -o a.topsign --resume --random-state 8", 2, "--random-state 7, got --random-state 8"),
+        ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with --vector-column"),
+        ("add a.topsign narrow.npy", 2, "narrow.npy has signals of 5 features, a.topsign takes 128"),
+        ("add a.topsign signals.npy --ids few.npy", 2, "one per signal, got 2 ids for 300 signals"),
         ("add a.topsign signals.npy --metadata notes.txt", 2, "--metadata: notes.txt: Expecting value"),
-        ("search a.topsign queries.npy -k 0", 2, "-k must be at least 1, got 0"),
+        ("add a.topsign signals.npy --timeout 1 --scheduler local", 2, "--timeout has no effect with --scheduler"),
+        ("search a.topsign queries.npy -k 0", 2, "k must be at least 1, got 0"),
         ("search a.topsign queries.npy --false-alarm 2", 2, "--false-alarm must lie strictly between 0 and 1, got 2"),
-        ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "give -k or --false-alarm, not both"),
-        ("search a.topsign queries.npy --scoring best", 2, "--scoring must be one of"),
-        ("search a.topsign queries.npy --format xml", 2, "--format must be one of table, json, csv, parquet, got xml"),
-        ("search a.topsign queries.npy --format parquet", 2, "--format parquet needs --output FILE"),
+        ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "-k has no effect with --false-alarm"),
+        ("search a.topsign queries.npy --recall 0.9 --false-alarm 0.1", 2, "--recall has no effect with --false-alarm"),
+        ("search a.topsign queries.npy --force", 2, "--force has no effect with -k"),
+        (
+            "search a.topsign queries.npy -o found.xml",
+            2,
+            "--output must be one of .parquet, .csv, .json, got found.xml",
+        ),
         ("search a.topsign queries.npy --adaptive-bits 3", 2, "--adaptive-bits goes with a sign index"),
-        ("search a.topsign narrow.npy", 1, "narrow.npy: queries must have 128 features, got 5"),
-        ("search a.topsign nan.npy", 1, "nan.npy: NaN or infinity in queries"),
         ("search b.topsign queries.npy", 2, "b.topsign does not exist"),
-        ("search notes.txt queries.npy", 2, "notes.txt is not a topsign index (usage: topsign search INDEX QUERIES)"),
+        ("search notes.txt queries.npy", 2, "notes.txt is not a topsign index, which is a folder"),
         ("search empty queries.npy", 1, "this folder is not a topsign index"),
+        ("dedupe a.topsign -o g.txt --scheduler local", 2, "--output must be one of .parquet, .csv, .json, got g.txt"),
+        ("dedupe a.topsign --false-alarm .5 --threshold .9", 2, "give --false-alarm or --threshold, not both"),
+        ("dedupe a.topsign --n-bits 5", 2, "a.topsign is an index, which already has codes and ids"),
+        ("regions a.topsign --check queries.npy --n-regions 9", 2, "--n-regions has no effect with --check"),
+        ("regions a.topsign --recall 0.9", 2, "go with --check"),
         ("remove a.topsign 9999", 2, "9999 is not"),
         ("remove a.topsign", 2, "give ids, or a file of them with --ids"),
-        ("inspect a.topsign --correlation 1.5", 2, "correlation"),
-        ("export a.topsign -o codes.txt", 2, "--output must be one of .npz, .parquet, .csv, got codes.txt"),
+        ("export a.topsign -o codes.csv", 2, "a .csv file holds text: use --form bits or --form sparse"),
         (
-            "export a.topsign -o codes.csv",
+            "export a.topsign -o codes.npz --form text",
             2,
-            "cannot be written into a .csv; a .csv file holds text: use --as bits or --as sparse",
+            "must be one of codes, bits, sparse, dense for adaptive codes",
         ),
-        (
-            "export a.topsign -o codes.npz --as text",
-            2,
-            "--as must be one of codes, bits, sparse, dense for adaptive codes, got text",
-        ),
+        ("verify a.topsign --scheduler tcp://127.0.0.1:1", 1, "no scheduler answers at tcp://127.0.0.1:1"),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):
@@ -458,7 +443,7 @@ def test_mistakes_are_explained_without_a_traceback(built, command, code, words)
 def test_a_busy_index_is_reported(built):
     program = """
         import sys, topsign as ts
-        with ts.open_index("a.topsign").store.change():
+        with ts.open_index("a.topsign")._store.change():
             print("writing", flush=True)
             sys.stdin.readline()
     """
@@ -470,11 +455,70 @@ def test_a_busy_index_is_reported(built):
     run("remove a.topsign 1 --timeout 5")
 
 
-def test_every_command_has_help_with_examples_and_completes():
-    for command in ("build", "add", "search", "remove", "inspect", "verify", "compact", "export"):
-        shown = run(f"{command} --help")
-        assert "Examples" in shown
-        assert f"topsign {command} " in shown
+def test_sources_of_python_are_not_resumed(folder):
+    """They say nothing about files; one with the name of a file is refused."""
+    with ts.Index(N_FEATURES, family="grouped", n_bytes=8, path="p.topsign") as index:
+        index.add(np.load("signals.npy")[:5], source=("page 1", {"url": "x"}))
+        assert "p.topsign: 305 entries" in run("build signals.npy -o p.topsign --resume")
+        np.save("more.npy", np.load("signals.npy")[:9])
+        index.refresh()
+        index.add(np.load("more.npy")[:5], source=("more.npy", {"page": 1}))
+    assert "is a source of this index that topsign build did not add" in run(
+        "build more.npy -o p.topsign --resume", code=2
+    )
+    assert len(ts.open_index("p.topsign")) == 310
+
+
+def test_an_index_is_known_by_its_content_not_by_its_name(built):
+    Path("a.topsign").rename("folder")
+    assert "of 300 entries in " in run("dedupe folder")
+    found = json.loads(CliRunner().invoke(app, ["dedupe", "folder", "--json"]).stdout)
+    assert found["entries"] == 300
+    assert found["grouped"] == sum(map(len, found["groups"]))
+
+
+def test_entry_points_define_families(folder, monkeypatch):
+    from importlib import metadata
+
+    name = "entry_point_of_a_test"
+
+    def load():
+        Recipe.families[name] = Recipe.families["grouped"]
+
+    class Found:
+        pass
+
+    Found.name, Found.load = name, staticmethod(load)
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [Found] if group == "topsign.families" else [])
+    monkeypatch.setattr(Recipe, "families", dict(Recipe.families))
+    assert "300 entries" in run(f"build signals.npy -o f.topsign --family {name} --n-bytes 8")
+    assert "import the module that defines another family" in run("build signals.npy -o g.topsign --family f", code=2)
+
+
+def test_commands_import_only_what_they_need(built):
+    """Lists of modules, not seconds: these are most of the time of a short command."""
+    slow = ["numpy", "scipy", "scipy.special", "sklearn", "distributed", "pyarrow", "rich.console", "rich.progress"]
+    run("build signals.npy -o t.topsign --n-bytes 8 --basis hadamard")
+    lines = {
+        "--version": set(),
+        "--help": {"rich.console"},
+        "search t.topsign queries.npy -k 1": {"numpy", "scipy"},
+        "list a.topsign --limit 1": {"numpy", "scipy"},
+    }
+    for line, allowed in lines.items():
+        program = f"""
+import sys, atexit
+atexit.register(lambda: print([name for name in {slow} if name in sys.modules], file=sys.stderr))
+sys.argv = ["topsign", *{line.split()}]
+from topsign.cli import main
+main()
+"""
+        shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert shown.returncode == 0, shown.stderr
+        assert set(ast.literal_eval(shown.stderr.splitlines()[-1])) <= allowed, line
+
+
+def test_commands_complete(built):
     completing = {"_TOPSIGN_COMPLETE": "complete_bash", "COMP_WORDS": "topsign ver", "COMP_CWORD": "1"}
     program = "import sys; sys.argv = ['topsign']; from topsign.cli import main; main()"
     shown = subprocess.run([sys.executable, "-c", program], env=os.environ | completing, capture_output=True, text=True)

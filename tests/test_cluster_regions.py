@@ -15,8 +15,7 @@ pytest.importorskip("distributed", reason="needs the extra distributed: pip inst
 
 from distributed import Client, LocalCluster
 
-from topsign.distributed.plan import Piece, PlannedSegment
-from topsign.distributed.segment_writing import Coding, find_segment, write_from_files
+from topsign.distributed.segment_encoding import Piece, PlannedSegment, SegmentFormat, encode_segment, find_segment
 from topsign.signals import list_files, open_file
 
 pytestmark = [
@@ -151,12 +150,12 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     index.add(clustered(500, seed=1))
     index.learn_regions(n_regions=8)
     plan = PlannedSegment(500, (Piece(open_file(list_files(tmp_path / "a.npy")[0], None, ()), 0, 1000),))
-    coding = Coding(recipe, "float16", index._learned().regions.regions())
+    form = SegmentFormat(recipe, "float16", index._learned().regions.regions())
     backend = index._store.backend
-    first = write_from_files(backend, coding, "0" * 32, plan, None)
-    assert find_segment(backend, coding, "0" * 32, plan) is not None
+    first = encode_segment(backend, form, "0" * 32, plan)
+    assert find_segment(backend, form, "0" * 32, plan) is not None
     backend.delete(first.record.originals.path)
-    assert find_segment(backend, coding, "0" * 32, plan) is None
-    assert write_from_files(backend, coding, "0" * 32, plan, None).is_new
-    other = replace(coding, regions=replace(coding.regions, generation=5))
+    assert find_segment(backend, form, "0" * 32, plan) is None
+    assert encode_segment(backend, form, "0" * 32, plan).is_new
+    other = replace(form, regions=replace(form.regions, generation=5))
     assert find_segment(backend, other, "0" * 32, plan) is None  # its regions are different

@@ -29,10 +29,10 @@ from typer.testing import CliRunner
 
 from topsign.cli import app
 from topsign.distributed import cluster as clusters
+from topsign.distributed import encoding_job, segment_encoding
 from topsign.distributed import entries as cluster_entries
 from topsign.distributed import index as cluster_index
 from topsign.distributed import placement as placing
-from topsign.distributed import plan, unique
 from topsign.encoding import encode
 from topsign.signals import SignalFile
 from topsign.store import segments
@@ -181,7 +181,7 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
     forms = [source, single, f"file://{source}", lists]
     made = encode(make_index("grouped").recipe, signals)
     for i, form in enumerate(forms):
-        out, options = tmp_path / f"out{i}", {"array": "x"} if form is lists else {}
+        out, options = tmp_path / f"out{i}", {"vector_column": "x"} if form is lists else {}
         encoded = ts.distributed.encode(form, out, make_index("grouped"), client=client, segment_entries=90, **options)
         assert encoded.n_segments == 8
         with ts.open_index(out) as index:
@@ -320,7 +320,7 @@ TABLE = {"id_column": "id", "metadata_columns": ("year", "lang")}
 @pytest.mark.parametrize("texts", [True, False])
 def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts, monkeypatch):
     """Ids are unordered and interleave between segments; workers filter by metadata."""
-    monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # ids are compared in several groups
+    monkeypatch.setattr(encoding_job, "GROUP_ENTRIES", 200)  # ids are compared in several groups
     order = np.random.default_rng(5).permutation(5000)[:700]
     ids = [f"doc-{i}" for i in order] if texts else order.tolist()
     source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("adaptive")
@@ -329,7 +329,7 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
         name = source / f"{i}.{'parquet' if i else 'arrow'}"
         table = write_table(name, signals[rows], [ids[row] for row in rows], rows[0])
         memory.add_table(table, vector_column="vector", **TABLE)
-    options = {"client": client, "array": "vector", "segment_entries": 90} | TABLE
+    options = {"client": client, "vector_column": "vector", "segment_entries": 90} | TABLE
     assert ts.distributed.encode(source, out, memory, **options).n_segments == 8
     assert ts.distributed.encode(source, out, memory, **options).n_written == 0
     index = ts.distributed.open(out, client=client)
@@ -763,7 +763,7 @@ def test_blocks_of_pairs_cover_every_row_once():
 def test_plans_cover_every_row_once():
     files = [SignalFile(f"f{i}", rows, 8, "float32", 1, "") for i, rows in enumerate([5, 0, 1, 13, 2])]
     for limit in (1, 3, 4, 21, 100):
-        plans = list(plan.plan_files(files, 40, limit))
+        plans = list(segment_encoding.plan_segments(files, 40, limit))
         rows = [
             (part.file.url, row) for segment in plans for part in segment.parts for row in range(part.start, part.stop)
         ]
@@ -780,54 +780,91 @@ def run(command, *, code=0):
     return " ".join(result.output.split())
 
 
+def output(command):
+    """Return what a command writes to the standard output."""
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def test_commands(processes, client, source, tmp_path, signals, queries, monkeypatch):
+    """The commands of one machine, with the workers of a scheduler or of this process."""
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", queries)
     memory = make_index("adaptive")
     memory.add(signals)
-    at = f"--scheduler {processes.address}"
-    command = f"cluster encode signals -o codes --bits 20 --seed 7 --segment-entries 90 {at}"
-    assert "codes: version 3: 700 entries in 8 segments, 8 written now" in run(command)
-    assert "700 entries in 8 segments, 0 written now" in run(command)
-    for place in (at, ""):
-        rows = json.loads(run(f"cluster search codes queries.npy -k 3 --format json {place}"))
+    codes = "--family adaptive --n-bits 20 --random-state 7"
+    at, here = f"--scheduler {processes.address}", "--scheduler local"
+    command = f"build signals -o codes {codes} --segment-entries 90 {at}"
+    assert "codes: 700 entries in " in run(command)
+    assert "codes exists; use --resume" in run(command, code=2)
+    files = inodes("codes")
+    assert "codes: 700 entries in " in run(f"{command} --resume")
+    assert inodes("codes") == files
+    for place in (at, here, ""):
+        rows = json.loads(output(f"search codes queries.npy -k 3 --json {place}"))
         assert [row["id"] for row in rows] == memory.search(queries, k=3).ids.ravel().tolist()
-        assert "codes: sound: 700 entries" in run(f"cluster verify codes {place}")
-    rows = json.loads(run("cluster search codes queries.npy --false-alarm 0.01 --scoring hamming --format json"))
+        assert json.loads(output(f"verify codes --json {place}"))["entries"] == 700
+    rows = json.loads(output(f"search codes queries.npy --false-alarm 0.01 --scoring hamming --json {here}"))
     assert [row["id"] for row in rows] == memory.within(queries, false_alarm=0.01, scoring="hamming").ids.tolist()
     Path("tables").mkdir()
     table = write_table(Path("tables/a.parquet"), signals, [f"doc-{i}" for i in range(700)])
     named = make_index("adaptive", center=signals.astype(np.float64).mean(axis=0))
     named.add_table(table, vector_column="vector", **TABLE)
     columns = "--id-column id --vector-column vector --metadata-columns year,lang"
-    assert "700 entries in 1 segments" in run(f"cluster encode tables -o named {columns} --bits 20 --seed 7 --center")
-    rows = json.loads(run("cluster search named queries.npy -k 3 --where lang=='it' --metadata --format json"))
+    assert "named: 700 entries" in run(f"build tables -o named {columns} {codes} --center {here}")
+    assert "read with other options (columns: ['id', 'year', 'lang'] then, ['id'] now)" in run(
+        f"build tables -o named --id-column id {codes} --center --resume {here}", code=2
+    )
+    rows = json.loads(output(f"search named queries.npy -k 3 --where lang=='it' --with-metadata --json {here}"))
     expected = named.search(queries, k=3, where={"lang": "it"}, with_metadata=True)
     assert [(row["id"], row["metadata"]) for row in rows] == [
         (match.id, match.metadata) for matches in expected for match in matches
     ]
-    assert json.loads(run("cluster get named doc-7")) == {"id": "doc-7", "metadata": named["doc-7"].metadata}
-    assert "named: 2 removed, 698 entries left" in run("cluster remove named doc-7 doc-8")
-    assert "but doc-7 is not" in run("cluster get named doc-7", code=2)
-    assert "calibrated by 12 searches" in run("cluster calibrate named queries.npy --false-alarm 0.2")
-    assert run("cluster list named --limit 8") == " ".join(f"doc-{i}" for i in (*range(7), 9))
+    assert json.loads(output(f"get named doc-7 {here}")) == {"id": "doc-7", "metadata": named["doc-7"].metadata}
+    assert "named: 2 removed, 698 entries left" in run(f"remove named doc-7 doc-8 {here}")
+    assert "but doc-7 is not" in run(f"get named doc-7 {here}", code=2)
+    assert "calibrated by 12 searches" in run(f"calibrate named queries.npy --false-alarm 0.2 {here}")
+    assert run(f"list named --limit 8 {here}") == " ".join(f"doc-{i}" for i in (*range(7), 9))
     write_table(Path("more.parquet"), signals[:2] + 1, ["doc-0", "doc-7"], 7)
-    shown = run(f"cluster add named more.parquet {columns} --upsert")
-    assert "more.parquet: 2 entries added, ids doc-0 to doc-7 named: version 6: 699 entries" in shown
-    assert json.loads(run("cluster get named doc-0"))["metadata"]["year"] == 2007
-    assert "--upsert needs --ids or --id-column" in run("cluster add named queries.npy --upsert", code=2)
-    assert "named: version 7: 699 entries" in run("cluster compact named")
-    for command in (f"cluster dedupe codes {at} -o cluster.json", "dedupe signals --bits 20 --seed 7 -o here.json"):
+    shown = run(f"add named more.parquet {columns} --upsert {here}")
+    assert "more.parquet: 2 entries added, ids doc-0 to doc-7 named: 699 entries" in shown
+    assert " removed entries freed, 699 entries in" in run(f"compact named {here}")
+    for command in (f"dedupe codes {at} -o cluster.json", f"dedupe signals {codes} -o here.json"):
         assert " of 700 entries in " in run(command)
     assert Path("cluster.json").read_text() == Path("here.json").read_text()
-    bad = min(Path("codes/segments").iterdir())
+    bad = folders.segment_paths("codes")[0]
     os.truncate(bad, 100)
-    assert f"segments/{bad.name}: damaged: " in run("cluster verify codes", code=1)
-    assert "no scheduler answers at tcp://127.0.0.1:1" in run(
-        "cluster verify codes --scheduler tcp://127.0.0.1:1", code=1
-    )
-    assert "nowhere does not exist" in run("cluster encode nowhere -o codes", code=2)
-    assert "--family sign does not take --bits" in run("cluster encode signals -o x --family sign --bits 3", code=2)
+    assert f"segments/{bad.name}: damaged: " in run(f"verify codes {here}", code=1)
+
+
+def test_workers_of_another_version_are_refused(client, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "_checked", {})
+    monkeypatch.setattr(ts, "__version__", "9.9")
+    with pytest.raises(RuntimeError, match=r"the worker at tcp://.* has topsign 0.1.0, this client has 9.9; install"):
+        ts.distributed.encode(source, tmp_path / "codes", make_index("adaptive"), client=client)
+    assert not (tmp_path / "codes").exists()
+
+
+def test_a_search_during_additions_of_the_same_object_loads_the_newer_version(client, tmp_path, monkeypatch):
+    """The second addition replaces the segment of the first while a search loads it."""
+    monkeypatch.setattr("topsign.store.stored_columns.INLINE_BYTES", 0)
+    signals = draw_signals(3, 300)
+    make_index("grouped", path=tmp_path / "one").add(signals[:100], ids=[f"a{i}" for i in range(100)])
+    index = ts.distributed.open(tmp_path / "one", client=client)
+    load, added = cluster_index.ClusterIndex._load, []
+
+    def add_first(self, now):
+        if not added:
+            added.append(index.add(signals[200:], ids=[f"c{i}" for i in range(100)]))
+        return load(self, now)
+
+    monkeypatch.setattr(cluster_index.ClusterIndex, "_load", add_first)
+    index.add(signals[100:200], ids=[f"b{i}" for i in range(100)])
+    assert_same(index.search(signals[:5]), ts.open_index(tmp_path / "one").search(signals[:5]))
+    assert len(added) == 1
+    assert len(index) == 300
+    index.close()
 
 
 def test_without_dask_the_missing_package_is_named():

@@ -232,7 +232,7 @@ def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypat
     vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(signals.ravel()), 64)
     pyarrow.parquet.write_table(pyarrow.table({"id": ids, "vector": vectors}), "docs.parquet")
     np.save("q.npy", queries)
-    line = ["evaluate", "docs.parquet", "--queries", "q.npy", "--id-column", "id", "--bits", "16", "--json"]
+    line = ["evaluate", "docs.parquet", "--queries", "q.npy", "--id-column", "id", "--n-bits", "16", "--json"]
     line += ["--target-recall", "0.9"]
     record = json.loads(CliRunner().invoke(app, line).stdout)
     assert record["met"]
@@ -243,7 +243,7 @@ def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypat
     assert_allclose(recall(mine, truth, 10), record["best"]["measured"]["share"])
     build, search = record["command"].splitlines()
     assert "--id-column id" in build
-    for command in (build, f"{search} --format json -o found.json"):
+    for command in (build, f"{search} -o found.json"):
         result = CliRunner().invoke(app, shlex.split(command)[1:])
         assert result.exit_code == 0, result.output
     mine = [[] for _ in queries]
@@ -339,7 +339,7 @@ def test_the_page_is_one_file(found):
 
 def test_the_command(tmp_path, rng):
     np.save(tmp_path / "x.npy", embeddings(rng, 400))
-    line = ["evaluate", str(tmp_path / "x.npy"), "--bits", "8", "--page", str(tmp_path / "page")]
+    line = ["evaluate", str(tmp_path / "x.npy"), "--n-bits", "8", "--page", str(tmp_path / "page")]
     result = CliRunner().invoke(app, line, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "recommended: " in result.stdout
@@ -353,5 +353,5 @@ def test_the_command(tmp_path, rng):
     assert families == {"adaptive", "grouped", "sign", "trellis"}
     np.save(tmp_path / "few.npy", embeddings(rng, 9))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "an evaluation needs at least 210 usable signals" in result.stderr

@@ -135,7 +135,7 @@ def test_files_of_a_folder_must_have_the_same_columns(rng, tmp_path, suffix):
     with pytest.raises(ValueError, match=rf"b\{suffix} must have the columns of earlier tables"):
         open_files(folder)
     index, run = str(tmp_path / "i.topsign"), CliRunner()
-    built = run.invoke(app, ["build", str(folder / f"a{suffix}"), "-o", index, "--family", "trellis", "--bytes", "5"])
+    built = run.invoke(app, ["build", str(folder / f"a{suffix}"), "-o", index, "--family", "trellis", "--n-bytes", "5"])
     assert built.exit_code == 0, built.output
     for command in (["add", index, str(folder / f"b{suffix}")], ["search", index, str(folder / f"b{suffix}")]):
         refused = run.invoke(app, command)

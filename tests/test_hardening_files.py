@@ -114,7 +114,7 @@ def run(*arguments, code=0):
 @pytest.mark.parametrize("target", ["fifo", "link", "device"])
 def test_output_goes_through_what_is_not_a_regular_file(filled, signals, tmp_path, target):
     np.save(tmp_path / "q.npy", signals[:2])
-    out, received = tmp_path / "out", []
+    out, received = tmp_path / "out.csv", []
     if target == "fifo":
         os.mkfifo(out)
         reader = threading.Thread(target=lambda: received.append(out.read_bytes()))
@@ -123,8 +123,8 @@ def test_output_goes_through_what_is_not_a_regular_file(filled, signals, tmp_pat
         (tmp_path / "real").write_text("old")
         out.symlink_to(tmp_path / "real")
     else:
-        out = "/dev/null"
-    run("search", filled, tmp_path / "q.npy", "-k", 1, "--format", "csv", "-o", out)
+        out.symlink_to("/dev/null")
+    run("search", filled, tmp_path / "q.npy", "-k", 1, "-o", out)
     if target == "fifo":
         reader.join(10)
         assert received[0].startswith(b"query,rank")
@@ -144,7 +144,7 @@ def test_metadata_and_paths_are_never_markup(tmp_path, signals):
     with make_index(path=path) as index:
         index.add(signals[:3], metadata=notes)
     np.save(tmp_path / "q.npy", signals[:3])
-    shown = "".join(run("search", path, tmp_path / "q.npy", "-k", 1, "--metadata").split())
+    shown = "".join(run("search", path, tmp_path / "q.npy", "-k", 1, "--with-metadata").split())
     for note in notes:
         assert "".join(json.dumps(note).split()) in shown
     assert "a[red].topsign" in "".join(run("verify", path).split())

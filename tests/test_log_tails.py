@@ -129,9 +129,7 @@ def test_searches_report_logarithms(tmp_path, monkeypatch):
     index.close()
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", signals[:1])
-    asked = CliRunner().invoke(
-        app, ["search", "x.topsign", "queries.npy", "-k", "1", "--scoring", "hamming", "--format", "json"]
-    )
+    asked = CliRunner().invoke(app, ["search", "x.topsign", "queries.npy", "-k", "1", "--scoring", "hamming", "--json"])
     (row,) = json.loads(asked.stdout)
     assert row["log10_p_value"] == pytest.approx(-616.509, abs=1e-3)
     assert row["p_value"] > 0

@@ -8,7 +8,7 @@ import pytest
 
 import topsign as ts
 
-messages = pytest.importorskip("topsign.distributed.messages")
+messages = pytest.importorskip("topsign.distributed.entries")
 
 
 def comparison(n_queries=2):

@@ -233,14 +233,15 @@ def test_dedupe_writes_groups(signals, tmp_path, monkeypatch):
     table = arrow.table({"doc": [f"d{i:03d}" for i in range(120)], "x": signals.tolist()})
     parquet.write_table(table, "docs.parquet")
     shown = CliRunner().invoke(
-        app, ["dedupe", "docs.parquet", "--id-column", "doc", "--bits", "16", "-o", "groups.csv"]
+        app,
+        ["dedupe", "docs.parquet", "--id-column", "doc", "--family", "adaptive", "--n-bits", "16", "-o", "groups.csv"],
     )
     assert shown.exit_code == 0, shown.output
     assert "groups.csv: 36 of 120 entries in 12 groups" in shown.output
     with open("groups.csv") as file:
         rows = list(csv.reader(file))
     assert rows[:3] == [["group", "id"], ["0", "d000"], ["0", "d001"]]
-    command = "dedupe docs.parquet --id-column doc --bits 16 -o groups.parquet"
+    command = "dedupe docs.parquet --id-column doc --family adaptive --n-bits 16 -o groups.parquet"
     assert CliRunner().invoke(app, command.split()).exit_code == 0
     assert parquet.read_table("groups.parquet").num_rows == 36
     assert CliRunner().invoke(app, ["dedupe", "docs.parquet", "-o", "groups.txt"]).exit_code == 2

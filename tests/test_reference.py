@@ -100,6 +100,6 @@ def test_every_command_and_option_is_in_the_reference():
         for option in command.params:
             flags = [flag for flag in option.opts if flag.startswith("-")]
             assert all(flag in section for flag in flags), f"{name} {flags}"
-    assert {"topsign search", "topsign explore", "topsign cluster encode"} <= {
+    assert {"topsign search", "topsign explore", "topsign cameras identify"} <= {
         name for name, _ in command_line.commands()
     }

@@ -21,7 +21,6 @@ import topsign as ts
 from topsign import theory
 from topsign._page import PALETTE, STYLE
 from topsign.cli import app
-from topsign.cli import reproduce as command
 from topsign.paper import heads, report, verdicts
 from topsign.paper.experiments import curve, three_party
 from topsign.paper.measuring import plain
@@ -41,15 +40,15 @@ FIGURES = ("curve", "curve-pools", "three-party", "roc", "roc-log", "roc-library
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Complete report by ``topsign reproduce --quick`` with even fewer draws: (result of the command, report)."""
-    reports = []
+    reports, reproduce = [], report.reproduce
 
     def remember(*arguments, **options):
-        reports.append(report.reproduce(*arguments, **options))
+        reports.append(reproduce(*arguments, **options))
         return reports[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "QUICK", TINY)
-        patch.setattr(command, "make_report", remember)
+        patch.setattr(report, "QUICK", TINY)
+        patch.setattr(report, "reproduce", remember)
         folder = tmp_path_factory.mktemp("reproduced") / "report"
         result = CliRunner().invoke(app, ["reproduce", "--quick", "--output", str(folder)], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output

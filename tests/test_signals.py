@@ -125,7 +125,7 @@ def test_foreign_files_are_named(tmp_path, name, content, array, error, words):
 
 def test_an_ambiguous_array_is_refused(tmp_path, signals):
     write_all(tmp_path, signals)
-    with pytest.raises(ValueError, match=r"packed.npz has 2 arrays \(x, y\); choose one with array="):
+    with pytest.raises(ValueError, match=r"packed.npz has 2 arrays \(x, y\); choose one with vector_column"):
         open_files(tmp_path / "packed.npz")
     with pytest.raises(ValueError, match=r"t.parquet: column 'row' holds int64, not lists of numbers; it has row"):
         open_files(tmp_path / "t.parquet", "row")

@@ -237,24 +237,24 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
     signals = steep(rng, 700)
     np.save(tmp_path / "s.npy", signals)
     run = CliRunner()
-    for extra in ([], ["--projection", "hadamard"]):
+    for extra in ([], ["--basis", "hadamard"]):
         path = tmp_path / f"{len(extra)}.topsign"
         built = run.invoke(
-            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--family", "trellis", "--bytes", "5", *extra]
+            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--family", "trellis", "--n-bytes", "5", *extra]
         )
         assert built.exit_code == 0, built.output
-        again = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--resume", "--bytes", "5"])
+        again = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--resume", "--n-bytes", "5"])
         assert again.exit_code == 0, again.output
         shown = run.invoke(app, ["inspect", str(path), "--json"])
         assert '"energy_of_recent_codes"' in shown.output
         options = json.loads(shown.output)["header"]["options"]
         assert len(options.get("axes", "12345678")) == 8  # a digest, not the axes
-        found = run.invoke(app, ["search", str(path), str(tmp_path / "s.npy"), "-k", "1", "--format", "csv"])
+        found = run.invoke(app, ["search", str(path), str(tmp_path / "s.npy"), "-k", "1"])
         assert found.exit_code == 0, found.output
         assert run.invoke(app, ["verify", str(path)]).exit_code == 0
     refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--family", "trellis"])
     assert refused.exit_code == 2
-    assert "needs --bytes" in refused.output
+    assert "--n-bytes" in refused.output
 
 
 def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
@@ -267,7 +267,7 @@ def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
     folder.mkdir()
     for name, part in (("a", slice(0, 3)), ("b", slice(3, 3)), ("c", slice(3, 700))):
         np.save(folder / f"{name}.npy", signals[part])
-    command = ["build", str(folder), "-o", str(path), "--family", "trellis", "--bytes", "5", "--seed", "1"]
+    command = ["build", str(folder), "-o", str(path), "--family", "trellis", "--n-bytes", "5", "--random-state", "1"]
     built = CliRunner().invoke(app, command)
     assert built.exit_code == 0, built.output
     index = make(signals)
@@ -303,13 +303,13 @@ def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
     assert_array_equal(np.array(vectors, np.float32), codes.decode())
     run = CliRunner()
     for name, form in (("v.npz", "dense"), ("c.npz", "codes"), ("v.parquet", "dense")):
-        done = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / name), "--as", form])
+        done = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / name), "--form", form])
         assert done.exit_code == 0, done.output
     assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], codes.decode())
     assert_array_equal(np.load(tmp_path / "c.npz")["codes"], codes.data)
     with pytest.raises(ts.StorageError, match="vectors"):
         read_parquet(tmp_path / "v.parquet")
-    refused = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / "x.npz"), "--as", "bits"])
+    refused = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / "x.npz"), "--form", "bits"])
     assert refused.exit_code == 2
 
 

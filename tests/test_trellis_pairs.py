@@ -148,7 +148,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
         assert shown.exit_code == code, shown.output
         return " ".join(shown.output.split())
 
-    codes = "--family trellis --bytes 6"
+    codes = "--family trellis --n-bytes 6"
     assert "entries in " in run(f"dedupe parts {codes} --threshold 0.999 -o groups.csv")
     with open("groups.csv") as file:
         groups = {}
@@ -164,7 +164,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     for wrong, why in (
         (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--family trellis needs --bytes"),
+        ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--n-bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "is an index, which already has codes and ids"),
     ):
         assert why in run(wrong, code=2)

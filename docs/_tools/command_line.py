@@ -28,7 +28,7 @@ def page() -> str:
     """Return the page in MyST Markdown."""
     text = (
         "# Command line\n\nUse `python -m topsign` if the script `topsign` is not on the path. Every command "
-        "has `--help`. Exit codes: 0 for success, 1 for invalid data, 2 for an invalid call, and 3 if "
+        "has `--help`. Exit codes: 0 for success, 1 for damage and failures, 2 for invalid input, and 3 if "
         "`topsign cameras identify` finds no match.\n\n"
     )
     return text + "\n".join(section(name, command) for name, command in commands())

@@ -22,5 +22,5 @@ until [ -s "$scheduler_file" ]; do sleep 1; done
 srun dask worker --scheduler-file "$scheduler_file" --nworkers 1 --nthreads 16 --memory-limit 56GiB &
 
 address=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['address'])" "$scheduler_file")
-topsign cluster encode "$signals" -o "$codes" --bits 512 --scheduler "$address"
-topsign cluster verify "$codes" --scheduler "$address"
+topsign build "$signals" -o "$codes" --n-bytes 24 --resume --scheduler "$address"
+topsign verify "$codes" --scheduler "$address"

@@ -12,5 +12,5 @@ ssh -tt "${hosts[0]}" "$bin/dask" scheduler --host 0.0.0.0 --port "$port" &
 for host in "${hosts[@]}"; do
   ssh -tt "$host" "$bin/dask" worker "tcp://${hosts[0]}:$port" --nworkers 1 --death-timeout 60 &
 done
-echo "topsign cluster search CODES QUERIES --scheduler tcp://${hosts[0]}:$port"
+echo "topsign search CODES QUERIES --scheduler tcp://${hosts[0]}:$port"
 wait

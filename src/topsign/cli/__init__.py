@@ -1,30 +1,8 @@
-"""The command line: one module per command, each a call of the library."""
+"""The command line: each command is a call of the library, imported when the command runs."""
 
 from __future__ import annotations
 
-from . import (  # noqa: F401  (each registers its command)
-    add,
-    build,
-    calibrate,
-    cameras,
-    cluster,
-    compact,
-    dedupe,
-    evaluate,
-    explore,
-    export,
-    get,
-    info,
-    inspect,
-    list,
-    plan,
-    regions,
-    remove,
-    reproduce,
-    search,
-    significance,
-    verify,
-)
+from . import cameras, entries, maintenance, search, significance, studies  # noqa: F401  (each registers its commands)
 from .app import app
 
 __all__ = ["app", "main"]

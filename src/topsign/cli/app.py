@@ -1,44 +1,30 @@
-"""The Typer application, its exit codes and its error messages."""
+"""The Typer application, its exit codes, its error messages and its text output. Imports nothing slow."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from .. import __version__
-from ..errors import CalibrationWarning, StorageError
 
 app = typer.Typer(
     name="topsign",
-    help="Binary codes of signals that adapt to each signal.",
+    help="Compact codes of signals: detection, search and classification on the codes.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-
-
-class DataConsole(Console):
-    """Console for data: no markup or highlights, and control characters are escaped on a terminal."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, highlight=False, **options)
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print text in unbroken lines, and other objects as wide as the terminal."""
-        options.setdefault("soft_wrap", all(isinstance(one, str | Text) for one in objects))
-        super().print(*(self.shown(one) if isinstance(one, str) else one for one in objects), **options)
-
-    def shown(self, text: str) -> str:
-        """Return text as it is printed."""
-        return escaped(text, kept="\n") if self.is_terminal else text
 
 
 def escaped(text: str, *, kept: str = "") -> str:
@@ -51,99 +37,41 @@ def escaped(text: str, *, kept: str = "") -> str:
     return "".join(repr(one)[1:-1] if unicodedata.category(one) in hidden and one not in kept else one for one in text)
 
 
-console = DataConsole()
-errors = DataConsole(stderr=True)
+class Output:
+    """Standard output or the error stream; control characters are escaped on a terminal."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+
+    def shown(self, text: str) -> str:
+        """Return text as it is printed."""
+        return escaped(text, kept="\n") if getattr(sys, self._stream).isatty() else text
+
+    def print(self, *objects: Any, label: str = "", color: str = "") -> None:
+        """Print lines of text, after a coloured label; other objects are drawn by rich, as wide as the terminal."""
+        if all(isinstance(one, str) for one in objects):
+            plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+            start = [label if plain else typer.style(label, fg=color, bold=True)] if label else []
+            typer.echo(" ".join([*start, *map(self.shown, objects)]), err=self._stream == "stderr")
+            return
+        from rich.console import Console
+
+        Console(stderr=self._stream == "stderr", markup=False, emoji=False, highlight=False).print(*objects)
 
 
-FLAGS = {
-    "n_bits": "--bits",
-    "n_bytes": "--bytes",
-    "n_pool": "--pool",
-    "projection": "--projection",
-    "basis": "--projection",
-    "metric": "--metric",
-    "center": "--center",
-    "random_state": "--seed",
-    "originals": "--originals",
-}
-"""Options of codes, keyed by the parameters of the index constructors."""
-
-WORDS = FLAGS | {
-    "family": "--family",
-    "adaptive_bits": "--adaptive-bits",
-    "false_alarm": "--false-alarm",
-    "k": "-k",
-    "n_regions": "--regions",
-    "recall": "--recall",
-    "max_bytes": "--max-bytes",
-    "queries_per_second": "--queries-per-second",
-    "port": "--port",
-    "target_recall": "--target-recall",
-    "scoring": "--scoring",
-    "seed": "--seed",
-    "threshold": "--threshold",
-    "where": "--where",
-    "correlation": "--correlation",
-    "detection": "--detection",
-}
-"""Command-line options, keyed by the library's parameter names."""
-
-PHRASES = {
-    "index.ids lists": "topsign list INDEX lists",
-    "index[id].metadata": "topsign get INDEX ID",
-    "where names": "--where names",
-    "where orders": "--where orders",
-    "with ids=": "with --ids or --id-column",
-    "ids= goes with": "--ids goes with",
-    "upsert replaces": "--upsert replaces",
-    "by index.calibrate()": "with topsign calibrate",
-    "make the index with center=True": "build the index with --center",
-    "force=True": "--force",
-}
-"""Phrases of the library's messages that name its methods, in the words of the command line."""
-
-_ANY = "|".join(WORDS)
-_LONG = "|".join(name for name in WORDS if "_" in name)  # names with an underscore are always parameters
-_NAMED = re.compile(
-    rf"(?<![-\w])(?:({_ANY})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|({_LONG})\b|({_ANY})(?= must\b))"  # not --family
-)
-
-
-def in_options(message: str) -> str:
-    """Rewrite a message of the library so that it names options instead of parameters.
-
-    >>> in_options("n_bits must lie in [1, n_pool], got n_bits=9 with center=False")
-    '--bits must lie in [1, --pool], got --bits 9 with --no-center'
-    """
-
-    def option(found: re.Match[str]) -> str:
-        name, value, *alone = found.groups()
-        if name is None:
-            return WORDS[alone[0] or alone[1]]
-        if value in ("True", "False"):
-            return WORDS[name] if value == "True" else f"--no-{WORDS[name].removeprefix('--')}"
-        return f"{WORDS[name]} {'' if value is None else value[1:-1]}"
-
-    return _NAMED.sub(option, in_commands(message))
-
-
-def in_commands(message: str) -> str:
-    """Rewrite a message of the library so that it names commands instead of methods."""
-    for phrase, words in PHRASES.items():
-        message = message.replace(phrase, words)
-    return message
+console, errors = Output("stdout"), Output("stderr")
 
 
 def fail(message: str, *, code: int) -> typer.Exit:
-    """Print an error and exit; code 1 stands for bad data, 2 for bad usage."""
-    errors.print(Text("error:", "bold red"), message)
+    """Print an error and exit; code 1 stands for damage and failures, 2 for bad input."""
+    errors.print(message, label="error:", color="red")
     return typer.Exit(code)
 
 
 def show_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        console.print(__version__)
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -153,17 +81,39 @@ def main_options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Binary codes of signals that adapt to each signal."""
+    """Compact codes of signals: detection, search and classification on the codes."""
+
+
+_parameters = {"center", "k"}  # names of the options of all commands, as Python parameters
+
+
+def in_options(message: str) -> str:
+    """Rewrite a message of the library so that it names options instead of parameters.
+
+    >>> _parameters.add("n_bits")
+    >>> in_options("n_bits must be at most 8, got n_bits=9 with center=False, k=3 and 'n_bits'")
+    "--n-bits must be at most 8, got --n-bits 9 with --no-center, -k 3 and 'n_bits'"
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, flag, sign = found.groups()
+        if name not in _parameters or not ("_" in name or flag or sign):
+            return found[0]
+        words = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+        return words.replace("--", "--no-", 1) if flag == "=False" else f"{words} " if sign else words
+
+    return re.sub(r"(?<![-\w'\".])([a-z_]+)(?:(=True|=False)\b|(=)|(?!['\"\w]))", option, message)
 
 
 @contextmanager
 def exit_on_error(code: int) -> Iterator[None]:
     """Convert exceptions of the library to a message and an exit code.
 
-    The code is 2 for a missing file or package, and 1 for bad file contents and failures of the machine or cluster.
-    ValueError and TypeError exit with ``code``, 2 if the options caused them or 1 if the data did, and the message
-    names options instead of parameters.
+    The code is 2 for a missing file or package, and 1 for damage and for failures of the machine or cluster. ValueError
+    and TypeError exit with ``code``.
     """
+    from ..errors import StorageError
+
     try:
         yield
     except (typer.Exit, typer.Abort):  # these derive from RuntimeError
@@ -173,17 +123,19 @@ def exit_on_error(code: int) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         raise fail(in_options(str(error)), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
-        raise fail(str(error), code=1) from None
+        raise fail(in_options(str(error)), code=1) from None
 
 
 @contextmanager
 def printed_warnings() -> Iterator[None]:
     """Print each warning of the library once on the error stream."""
+    from ..errors import CalibrationWarning
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         yield
     for message in dict.fromkeys(str(one.message) for one in caught):
-        errors.print(Text("warning:", "bold yellow"), in_options(message))
+        errors.print(in_options(message), label="warning:", color="yellow")
 
 
 @contextmanager
@@ -193,3 +145,36 @@ def naming(file: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise type(error)(f"{file}: {error}") from None
+
+
+def command(group: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command.
+
+    Each parameter that is a dataclass becomes one option per field, and exceptions of the library become messages and
+    exit codes.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+        parameters = list[Parameter]()
+        for own, parameter in signature(function).parameters.items():
+            inner = signature(groups[own]).parameters if own in groups else {own: parameter}
+            known = get_type_hints(groups[own], include_extras=True) if own in groups else hints
+            parameters += [one.replace(annotation=known[one.name]) for one in inner.values()]
+
+        @wraps(function)
+        def call(**given: Any) -> None:
+            for own, kind in groups.items():
+                given[own] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            with exit_on_error(2), printed_warnings():
+                function(**given)
+
+        parameters.sort(key=lambda one: one.default is not Parameter.empty)  # parameters with defaults must come last
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        _parameters.update(one.name for one in parameters)
+        group.command(name=name)(call)
+        return call
+
+    return register

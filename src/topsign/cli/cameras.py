@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from .._files import write_file
 from .app import app, console, errors, exit_on_error, fail
-from .output import bar, plain_table
+from .output import bar, show_table
 
 cameras = typer.Typer(name="cameras", help="Identify the camera of a photograph by its sensor pattern noise.")
 app.add_typer(cameras)
@@ -105,7 +103,7 @@ def enroll(
             progress=progress,
         )
     for note in done.notes:
-        errors.print(Text("note:", "bold yellow"), note, highlight=False, soft_wrap=True)
+        errors.print(note, label="note:", color="yellow")
     words = "photograph" if done.n_enrolled == 1 else "photographs"
     _print(f"{database}: {camera}: {done.n_enrolled:,} {words} enrolled, {done.n_photographs:,} in total")
     _name_refused(done.refused)
@@ -304,14 +302,11 @@ def list_cameras(
     if as_json:
         print(json.dumps([{"camera": one.name} | one.to_json() for one in known], indent=1))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("camera", "photographs", "frame", "model"):
-        table.add_column(name, justify="right" if name == "photographs" else "left")
+    cells = []
     for one in known:
         models = dict.fromkeys(str(photograph["model"]) for photograph in one.photographs if "model" in photograph)
-        frame = f"{one.frame[0]} x {one.frame[1]}"
-        table.add_row(console.shown(one.name), str(len(one.photographs)), frame, console.shown(", ".join(models)))
-    console.print(table, highlight=False)
+        cells.append([one.name, str(len(one.photographs)), f"{one.frame[0]} x {one.frame[1]}", ", ".join(models)])
+    show_table(cells, ("camera", "photographs", "frame", "model"), left=("camera", "frame", "model"))
 
 
 @cameras.command()
@@ -366,13 +361,13 @@ def _opened(database: Path) -> tuple[Any, Any]:
 def _name_refused(refused: list[Any]) -> None:
     """List the files that were left out, and exit with 1 if there are any."""
     for one in refused:
-        errors.print(Text("left out:", "bold red"), str(one), highlight=False, soft_wrap=True)
+        errors.print(str(one), label="left out:", color="red")
     if refused:
         raise typer.Exit(1)
 
 
 def _print(text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(text)
 
 
 def _check_output(name: str, path: Path | None, kinds: tuple[str, ...]) -> None:
@@ -420,32 +415,27 @@ def _write_rows(path: Path, rows: list[dict[str, Any]], columns: tuple[str, ...]
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
     names = {"photograph": "", "result": "", "camera": "", "score": ".4f", "e_value": ".2g", "pce": ",.0f"}
-    table = plain_table(names, left=("photograph", "result", "camera"))
-    for row in rows:
-        cells = ("" if row[name] is None else format(row[name], form) for name, form in names.items())
-        table.add_row(*map(console.shown, cells))
-    console.print(table, highlight=False)
+    cells = [["" if row[name] is None else format(row[name], form) for name, form in names.items()] for row in rows]
+    show_table(cells, tuple(names), left=("photograph", "result", "camera"))
 
 
 def _show(found: Any) -> None:
-    table = plain_table(
-        ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation"), left=("camera", "orientation")
-    )
+    cells: list[list[str]] = []
     for one in found.candidates:
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
         numbers = f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"
-        table.add_row(console.shown(one.camera), *numbers, one.orientation)
-    if found.candidates:
-        console.print(table, highlight=False)
+        cells.append([one.camera, *numbers, one.orientation])
+    if cells:
+        titles = ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation")
+        show_table(cells, titles, left=("camera", "orientation"))
     if found.aligned:
-        table = plain_table(
-            ("camera", "PCE", "E-value", "region", "orientation"), left=("camera", "region", "orientation")
+        rows = [
+            [one.camera, f"{round(one.alignment.pce):,}", f"{one.e_value:.2g}", one.alignment.words(one.frame)]
+            for one in found.aligned
+        ]
+        cells = [[*row, one.orientation] for row, one in zip(rows, found.aligned, strict=True)]
+        show_table(
+            cells, ("camera", "PCE", "E-value", "region", "orientation"), left=("camera", "region", "orientation")
         )
-        for one in found.aligned:
-            place = one.alignment.words(one.frame)
-            table.add_row(
-                console.shown(one.camera), f"{round(one.alignment.pce):,}", f"{one.e_value:.2g}", place, one.orientation
-            )
-        console.print(table, highlight=False)
     _print(f"\n{found.conclusion()}")
     _print(f"\n{found.calibration.statement(found.condition)}")

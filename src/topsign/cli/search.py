@@ -1,105 +1,327 @@
-"""The command ``search``."""
+"""Commands that compare entries: ``search``, ``dedupe``, ``regions`` and ``calibrate``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
+import typer
 
-from ..signals import Location, open_files
-from .app import app, exit_on_error, fail, naming, printed_warnings
+from .app import command, console, errors, fail, naming
+from .entries import learn_regions
 from .options import (
-    AdaptiveBits,
-    ArrayName,
-    FalseAlarm,
-    Force,
-    Format,
+    FAMILY,
+    CodeOptions,
     IndexPath,
+    Json,
     Nearest,
-    Output,
     QueryPath,
     Recall,
-    Rescore,
-    Scoring,
-    ShowMetadata,
-    WhereText,
-    check_output,
+    Scheduler,
+    SourceOptions,
+    VectorColumn,
+    Version,
+    is_index,
     opened_index,
-    spread,
 )
-from .output import Row, result_rows, write_rows
+from .output import Row, as_json, bar, check_output, report, show_table, write_lines, write_rows
+
+CHECK_QUERIES = 5000
+MAX_IMPOSTORS = 20_000
+
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the results to this file: .parquet, .csv or .json.")
+]
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options for the kind of search and its output."""
+    """Options of a search: parameters of ``Index.search``, or of ``Index.within`` with a false-alarm rate."""
 
     k: Nearest = None
-    false_alarm: FalseAlarm = None
-    scoring: Scoring = "asymmetric"
-    adaptive_bits: AdaptiveBits = None
-    rescore: Rescore = None
+    false_alarm: Annotated[
+        float | None, typer.Option(help="Return all matches at this false-alarm rate per query; instead of -k.")
+    ] = None
     recall: Recall = None
-    where: WhereText = None
-    force: Force = False
-    metadata: ShowMetadata = False
-    output_format: Format = "table"
-    output: Output = None
-    array: ArrayName = None
+    rescore: Annotated[int | None, typer.Option(help="Rescore this many candidates with the kept originals.")] = None
+    scoring: Annotated[str | None, typer.Option(help="asymmetric (default) or hamming.")] = None
+    adaptive_bits: Annotated[int | None, typer.Option(help="Sign codes: number of signs chosen by each query.")] = None
+    where: Annotated[str | None, typer.Option(help="Filter on metadata, e.g. \"year >= 2020 and lang == 'en'\".")] = (
+        None
+    )
+    force: Annotated[
+        bool | None, typer.Option("--force", help="Return --false-alarm matches even if they are implausibly many.")
+    ] = None
+    with_metadata: Annotated[bool | None, typer.Option("--with-metadata", help="Show the metadata of each entry.")] = (
+        None
+    )
+
+    def given(self, index: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the method of the index, and its arguments; reject options that it does not have."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        method, mode = (index.search, "-k") if self.false_alarm is None else (index.within, "--false-alarm")
+        for name in given.keys() - signature(method).parameters.keys():
+            words = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+            raise fail(f"{words} has no effect with {mode}; omit one of them", code=2)
+        return method, given
 
 
-@app.command()
-@spread
-def search(index: IndexPath, queries: QueryPath, options: SearchOptions) -> None:
+@command()
+def search(
+    index: IndexPath,
+    queries: QueryPath,
+    options: SearchOptions,
+    output: Output = None,
+    vector_column: VectorColumn = None,
+    version: Version = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
     """Find the nearest entries of each query, or all significant ones.
+
+    Queries are numbered consecutively over all files. p_value: chance that one entry unrelated to the query scores as
+    high; e_value: how many such entries are expected among all that were searched.
 
     [bold]Examples[/]
 
     topsign search cameras.topsign queries.npy -k 5
 
-    topsign search cameras.topsign queries.npy --false-alarm 1e-6 --format csv -o matches.csv
+    topsign search cameras.topsign queries.npy --false-alarm 1e-6 -o matches.csv
 
-    topsign search cameras.topsign queries.npy --scoring hamming --format json
-
-    topsign search sentences.topsign queries.npy -k 10 --rescore 100
+    topsign search cameras.topsign queries.npy --scoring hamming --json
 
     topsign search docs.topsign queries.npy -k 10 --recall 0.95
 
-    topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
+    topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --with-metadata
 
-    p_value: chance that one entry unrelated to the query scores as high; e_value: how many such entries are expected
-    among all that were searched.
+    topsign search s3://bucket/docs.topsign queries.npy --scheduler tcp://host:8786
     """
-    check_output(options.output_format, options.output)
-    search_files(opened_index(index, readonly=True), queries, options)
+    from ..signals import open_files
 
-
-def search_files(index: Any, queries: Location, options: SearchOptions, **others: Any) -> None:
-    """Search a local or cluster index for the queries of all files, and write the results.
-
-    Queries are numbered consecutively over all files.
-    """
-    if options.false_alarm is not None and options.rescore is not None:
-        raise fail("--rescore goes with -k; --false-alarm decides by codes", code=2)
-    if options.k is not None and options.false_alarm is not None:
-        raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
-    given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
-    given |= {"where": options.where, "with_metadata": options.metadata}
-    if options.false_alarm is None:
-        find = index.search
-        given |= {"k": 10 if options.k is None else options.k, "recall": options.recall, "rescore": options.rescore}
-    elif options.recall is not None:
-        raise fail("--false-alarm compares all entries; --recall goes with -k", code=2)
-    else:
-        find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
-    with exit_on_error(2):
-        find(np.empty((0, index.n_features)), **given)  # if no queries are refused, the options are wrong
-        files = open_files(queries, options.array)
+    check_output(output)
     rows: list[Row] = []
-    n_before = 0
-    for file in files:
-        with exit_on_error(1), naming(file.name), printed_warnings():
-            rows += result_rows(find(file.rows(), **given), n_before)
-        n_before += file.n_signals
-    write_rows(rows, options.output_format, options.output)
+    with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
+        method, given = options.given(opened)
+        files = open_files(queries, vector_column)
+        n_before = 0
+        for file in files:
+            with naming(file.name) if len(files) > 1 else nullcontext():
+                found = method(file.rows(), **given)
+            rows += [dict(zip(found.columns, row, strict=True)) | {"query": row[0] + n_before} for row in found.rows()]
+            n_before += file.n_signals
+    names = list(found.columns)
+    if output is not None:
+        write_rows(rows, names, output)
+    elif json:
+        write_lines([as_json(rows)])
+    else:
+        _show_matches(rows, names, index)
+
+
+def _show_matches(rows: list[Row], names: list[str], index: str) -> None:
+    """Print matches as a table; without p-values, say how to get them."""
+    from ..significance import probability_text
+
+    nameless = {"log10_p_value"}  # which p-values are written from
+    has_null = any(row["p_value"] == row["p_value"] for row in rows)  # NaN differs from itself
+    if rows and not has_null:
+        nameless |= {"p_value", "e_value"}
+    shown = [name for name in names if name not in nameless]
+    texts = {
+        "score": lambda row: f"{row['score']:.4f}",
+        "distance": lambda row: f"{row['distance']:.4f}",
+        "p_value": lambda row: probability_text(row["log10_p_value"]),
+        "e_value": lambda row: f"{row['e_value']:.2g}",
+        "metadata": lambda row: as_json(row["metadata"], indent=None),
+    }
+    cells = [[texts[name](row) if name in texts else str(row[name]) for name in shown] for row in rows]
+    show_table(cells, shown, left=("metadata",))
+    if not rows:
+        console.print("no matches")
+    elif not has_null:
+        errors.print(f"no p-values: calibrate first (topsign calibrate {index} IMPOSTORS)", label="note:")
+
+
+@command()
+def dedupe(
+    signals: Annotated[
+        str, typer.Argument(metavar="SIGNALS", help="Signals, or an index: a path or URL.", show_default=False)
+    ],
+    codes: CodeOptions,
+    output: Output = None,
+    false_alarm: Annotated[
+        float | None, typer.Option(help="Probability of any false pair among all pairs. (default: 0.001)")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Minimum estimated correlation of a pair; instead of --false-alarm.")
+    ] = None,
+    vector_column: VectorColumn = None,
+    id_column: Annotated[str | None, typer.Option(help="Table column that holds the ids.")] = None,
+    version: Version = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Find groups of near-duplicates among signals, or among the entries of an index.
+
+    Shows one row per entry that has a near-duplicate, with the number of its group and its id. Groups are connected
+    components: each member is similar to at least one other.
+
+    [bold]Examples[/]
+
+    topsign dedupe docs.parquet --id-column doc_id --n-bytes 48 --threshold 0.8 -o groups.parquet
+
+    topsign dedupe signals.parquet --family grouped -o groups.csv
+
+    topsign dedupe cameras.topsign --false-alarm 0.001
+
+    topsign dedupe s3://bucket/docs.topsign --threshold 0.9 -o groups.json --scheduler tcp://host:8786
+    """
+    check_output(output)
+    if false_alarm is not None and threshold is not None:
+        raise fail("give --false-alarm or --threshold, not both", code=2)
+    with _index_of(signals, codes, SourceOptions(vector_column, id_column), version, scheduler) as (index, add):
+        limit = {"threshold": threshold}
+        if threshold is None:
+            if not index.recipe.pairing().has_null:
+                raise fail(
+                    f"{index.family} codes need --threshold, the least score of a pair: the null distribution of their "
+                    "pairs, which --false-alarm needs, is not known",
+                    code=2,
+                )
+            limit = {"false_alarm": 1e-3 if false_alarm is None else false_alarm}
+        add()
+        with bar("comparing") as progress:
+            groups = index.groups(**limit, progress=progress)
+        n_entries = len(index)
+    rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
+    text = f"{len(rows):,} of {n_entries:,} entries in {len(groups):,} groups"
+    if output is not None:
+        write_rows(rows, ("group", "id"), output)
+        text = f"{output}: {text}"
+    elif not json:
+        show_table([[str(row["group"]), str(row["id"])] for row in rows], ("group", "id"))
+    record = {"entries": n_entries, "groups": groups} if output is None else {"output": str(output)}
+    report(text, record | {"grouped": len(rows), "n_groups": len(groups)}, json)
+
+
+@contextmanager
+def _index_of(
+    signals: str, codes: CodeOptions, source: SourceOptions, version: int | None, scheduler: str | None
+) -> Iterator[Any]:
+    """Yield the index at a path, or one in memory whose recipe is known; and a function that adds its signals."""
+    from ..index import Index
+    from ..signals import FilesRows
+
+    if is_index(signals):
+        if codes != CodeOptions() or source != SourceOptions():
+            raise fail(
+                f"{signals} is an index, which already has codes and ids; these options apply only to signals", code=2
+            )
+        with opened_index(signals, readonly=True, version=version, scheduler=scheduler) as opened:
+            yield opened, lambda: None
+        return
+    if version is not None or scheduler is not None:
+        raise fail(f"{signals} is not an index; --version and --scheduler go with an index", code=2)
+    files = source.open_files(signals)
+    index = Index(files[0].n_features, family=codes.family or FAMILY, **codes.given())
+    if not index.is_fitted:
+        index.fit(FilesRows(files))
+
+    def add() -> None:
+        for file in files:
+            with naming(file.name):
+                index.add(file.rows(), **source.columns().read(file)(slice(0, file.n_signals)))
+
+    yield index, add
+
+
+@command()
+def regions(
+    index: IndexPath,
+    n_regions: Annotated[
+        int | None, typer.Option(help="Number of regions. (default: by the number of entries)")
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(help="Learn nothing; compare searches for a recall with exhaustive ones, for these queries."),
+    ] = None,
+    recall: Recall = None,
+    k: Nearest = None,
+    vector_column: VectorColumn = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Divide the entries into regions, so that topsign search --recall visits a few of them.
+
+    Regions are learned from the codes. Later additions are assigned to them; learn again when the index has grown
+    fourfold, which topsign inspect shows.
+
+    [bold]Examples[/]
+
+    topsign regions docs.topsign
+
+    topsign regions docs.topsign --check queries.npy --recall 0.95
+    """
+    import numpy as np
+
+    from ..signals import open_files
+
+    if check is not None and n_regions is not None:
+        raise fail("--n-regions has no effect with --check", code=2)
+    if check is None and (recall, k, vector_column) != (None, None, None):
+        raise fail("--recall, -k and --vector-column go with --check; any recall can be asked for later", code=2)
+    with opened_index(index, readonly=check is not None, scheduler=scheduler) as opened:
+        if check is None:
+            text, record = learn_regions(opened, n_regions)
+        else:
+            parts = [np.asarray(file.rows()[:CHECK_QUERIES]) for file in open_files(check, vector_column)]
+            queries = np.concatenate(parts)[:CHECK_QUERIES]
+            found = opened.check(queries, k=k or 10, recall=0.95 if recall is None else recall)
+            text, record = str(found), vars(found)
+    report(text, {"index": index} | record, json)
+
+
+@command()
+def calibrate(
+    index: IndexPath,
+    impostors: Annotated[
+        str | None,
+        typer.Argument(help="Signals that match no entry. (default: the kept originals of the index)"),
+    ] = None,
+    false_alarm: Annotated[
+        float, typer.Option(help="Smallest false-alarm rate that will be asked for without a model of the tail.")
+    ] = 0.01,
+    vector_column: VectorColumn = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Learn the null distribution of scores from signals that match no entry, so that false-alarm rates hold.
+
+    It takes about 1.5 / FALSE_ALARM signals of the kind that will be searched for. The result is stored in the index.
+
+    [bold]Examples[/]
+
+    topsign calibrate sentences.topsign other-sentences.npy
+    """
+    import numpy as np
+
+    from ..signals import open_files
+
+    signals = None
+    if impostors is not None:
+        files = open_files(impostors, vector_column)
+        step = -(-sum(file.n_signals for file in files) // MAX_IMPOSTORS) or 1  # all, or evenly spaced ones
+        signals = np.concatenate([np.asarray(file.rows()[::step]) for file in files])
+    with opened_index(index, scheduler=scheduler) as opened:
+        learned = opened.calibrate(signals, false_alarm=false_alarm)
+    searches = {"searches": learned.n_queries, "entries": learned.n_entries}
+    report(
+        f"{index}: calibrated by {learned.n_queries:,} searches for impostors among {learned.n_entries:,} entries; "
+        f"false-alarm rates hold from {learned.level:.2g} up without a model, from {learned.floor:.2g} up with one",
+        {"index": index} | searches | {"level": learned.level, "floor": learned.floor},
+        json,
+    )

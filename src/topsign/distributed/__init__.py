@@ -32,7 +32,7 @@ except ImportError as missing:
         f"topsign.distributed needs dask, distributed and fsspec, but {missing}; {_install('distributed')}"
     ) from None
 
-from .encode import EncodingResult, encode
+from .encoding_job import EncodingResult, encode
 from .index import ClusterIndex, open
 
 __all__ = ["ClusterIndex", "EncodingResult", "encode", "open"]

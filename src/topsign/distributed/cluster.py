@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, wait
@@ -25,6 +26,9 @@ RETRIES = 3
 """Number of times a job is resubmitted after Dask gave it up because its workers died."""
 
 Job = TypeVar("Job")
+
+_checked: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+"""Addresses of workers that have the version of this client."""
 
 _local: Client | None = None
 _making = threading.Lock()
@@ -83,7 +87,25 @@ def live_workers(client: Client) -> dict[str, int]:
                 f"the cluster at {_address(client)} has no workers, waited {WORKER_SECONDS:g} s for one; start some"
             ) from None
         workers = client.nthreads()
+    _check_versions(client, workers)
     return workers
+
+
+def _check_versions(client: Client, workers: dict[str, int]) -> None:
+    """Raise RuntimeError if a worker has another version of this library, whose codes and messages may differ."""
+    checked = _checked.setdefault(client, set())
+    if not workers.keys() - checked:
+        return
+    versions: Any = client.get_versions(packages=["topsign"])
+    found, own = versions["workers"], versions["client"]["packages"]["topsign"]
+    for address in workers.keys() & found.keys():
+        version = found[address]["packages"].get("topsign")
+        if version != own:
+            raise RuntimeError(
+                f"the worker at {address} has topsign {version}, this client has {own}; install the same "
+                "version everywhere and restart the workers"
+            )
+        checked.add(address)
 
 
 def memory_limits(client: Client) -> dict[str, int]:
@@ -151,7 +173,7 @@ def run_all(
         while True:
             with watching_scheduler(client):
                 room = 2 * sum(live_workers(client).values()) - len(waiting)
-                for job, n_tries in islice(chain(_emptied(again), remaining), max(0, room)):
+                for job, n_tries in islice(chain(_drain(again), remaining), max(0, room)):
                     waiting[submit(job)] = job, n_tries + 1
                 if not waiting:
                     return
@@ -165,19 +187,19 @@ def run_all(
                     if n_tries <= RETRIES:
                         again.append((job, n_tries))
                         continue
-                    error = RuntimeError(_told_of_killed(name(job), error, n_tries))
+                    error = RuntimeError(_killed_message(name(job), error, n_tries))
                 yield job, result, error
     finally:
         if waiting and client.status == "running":
             client.cancel(list(waiting))
 
 
-def _emptied(jobs: list[tuple[Job, int]]) -> Iterator[tuple[Job, int]]:
+def _drain(jobs: list[tuple[Job, int]]) -> Iterator[tuple[Job, int]]:
     while jobs:
         yield jobs.pop()
 
 
-def _told_of_killed(name: str, error: KilledWorker, n_tries: int) -> str:
+def _killed_message(name: str, error: KilledWorker, n_tries: int) -> str:
     n_lost = n_tries * (int(getattr(error, "allowed_failures", 0)) + 1)
     last = getattr(getattr(error, "last_worker", None), "address", "unknown")
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client, Future
+from distributed import Future
 
 from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
@@ -30,9 +32,7 @@ from ..search import (
 from ..store import Note, Segment, Snapshot, merge_segments, take_positions
 from ..store.segments import parse_notes
 from ..store.versions import SegmentRecord
-from .ask import ask
 from .cluster import send
-from .messages import pack, unpack
 from .placement import Placement
 
 TRAVELLING_BYTES = 2**20
@@ -46,7 +46,6 @@ INLINE_BYTES = 2**16
 class ClusterEntries:
     """Entries of one version on the workers, or the subset that a search considers."""
 
-    client: Client
     recipe: Recipe
     sent: Future  # the recipe
     placement: Placement
@@ -65,9 +64,9 @@ class ClusterEntries:
 
     def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
         """Run a task on all workers with a snapshot of the considered entries they hold; return the results."""
-        internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
-        considered = partial(_with_considered, task, self.where)
-        return ask(self.client, self.placement, considered, internal_ids, *arguments, names=names)
+        internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
+        considered = partial(_with_chosen, task, self.where)
+        return self.placement.ask(considered, internal_ids, *arguments, names=names)
 
     # Choosing
 
@@ -77,8 +76,8 @@ class ClusterEntries:
         if where is not None:
             parse_where(where)
         internal_ids = None if among is None else np.unique(self._find(among, "among"))
-        sent = None if internal_ids is None else send(self.client, internal_ids)
-        answers = ask(self.client, self.placement, partial(_count, where), sent)
+        sent = None if internal_ids is None else send(self.placement.client, internal_ids)
+        answers = self.placement.ask(partial(_count, where), sent)
         if internal_ids is not None:
             missing = np.setdiff1d(internal_ids, np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
             if missing.size:
@@ -103,12 +102,12 @@ class ClusterEntries:
         """Fetch the same random entries that a single machine would draw."""
         if self.internal_ids is not None or self.where is not None:
             ids = np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)]))
-            return self._fetched(rng.choice(ids, n_entries, replace=False))
+            return self._fetch(rng.choice(ids, n_entries, replace=False))
         rows = np.sort(self.snapshot.draw(n_entries, rng))
         owners = np.searchsorted(self.snapshot.starts, rows, side="right") - 1
         names = list(self.placement.records)
         wanted = {names[owner]: rows[owners == owner] - self.snapshot.starts[owner] for owner in np.unique(owners)}
-        found = ask(self.client, self.placement, _take_positions, send(self.client, wanted), names=wanted.keys())
+        found = self.placement.ask(_take_positions, send(self.placement.client, wanted), names=wanted.keys())
         return Snapshot(tuple(segment for part in found for segment in part))
 
     # Searching
@@ -126,7 +125,7 @@ class ClusterEntries:
     def _message(self, value: Any) -> bytes | Future:
         """Return a value pickled without the recipe, which workers hold; as a future if it is large."""
         message = pack(value, self.recipe)
-        return message if len(message) <= INLINE_BYTES else send(self.client, message)
+        return message if len(message) <= INLINE_BYTES else send(self.placement.client, message)
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:
         if order not in self.derived:
@@ -141,10 +140,10 @@ class ClusterEntries:
         return Hits.merge(self._scan("visit", scan, visits, k), k=k)
 
     def nearest_signals(self, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
-        internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
+        internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
         asked = self._message((scan, np.asarray(queries)[which], which))
         task = partial(_find_nearest_signals, k, self.where)
-        parts = ask(self.client, self.placement, task, internal_ids, self.sent, asked)
+        parts = self.placement.ask(task, internal_ids, self.sent, asked)
         return Hits.joined(parts).ordered_by_score().first(k)
 
     def distances(self, scan: QueryBlock, hits: Hits) -> Float64:
@@ -160,13 +159,13 @@ class ClusterEntries:
         self, limit: PairLimit, equal: EqualCodes, reduce: Callable[[Iterable[Hits]], Reduced]
     ) -> Iterator[tuple[int, Reduced]]:
         on_worker = reduce if limit.k is None else partial(Hits.merge, k=limit.k)
-        sent, left_out = send(self.client, (limit, equal, on_worker)), send(self.client, equal)
+        sent, left_out = send(self.placement.client, (limit, equal, on_worker)), send(self.placement.client, equal)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
         for names, rows in travelling_blocks(self.placement.records.values(), n_rows):
-            parts = ask(self.client, self.placement, partial(_cut, rows), left_out, names=names)
+            parts = self.placement.ask(partial(_cut, rows), left_out, names=names)
             block = [segment for part in parts for segment in part]
             if block:
-                found = self._ask(_compare, sent, send(self.client, block))
+                found = self._ask(_compare, sent, send(self.placement.client, block))
                 if limit.k is not None:  # the k best on all workers
                     found = [reduce([Hits.merge(found, k=limit.k)])]
                 yield sum(map(len, block)), found[0]
@@ -180,14 +179,14 @@ class ClusterEntries:
 
     def __contains__(self, id: object) -> bool:
         try:
-            found = self._fetched(self._internal_ids([id.encode()] if isinstance(id, str) else check_ids([id])))
+            found = self._fetch(self._internal_ids([id.encode()] if isinstance(id, str) else check_ids([id])))
         except (TypeError, ValueError, OverflowError):
             return False
         return id in LocalEntries(self.recipe, found)
 
     def get(self, ids: npt.ArrayLike) -> Entries:
         internal_ids = self._internal_ids(check_asked(ids, self.has_text_ids, "ids"))
-        return LocalEntries(self.recipe, self._fetched(internal_ids)).get(ids)
+        return LocalEntries(self.recipe, self._fetch(internal_ids)).get(ids)
 
     def _internal_ids(self, asked: Int64 | list[bytes]) -> Int64:
         """Return internal ids of texts that entries have, or the integers themselves."""
@@ -196,7 +195,7 @@ class ClusterEntries:
         return np.array([id for part in self._ask(_find_text_ids, asked) for _, id in part], np.int64)
 
     def codes_of(self, ids: Int64) -> Bytes:
-        found = self._fetched(ids)
+        found = self._fetch(ids)
         return found.gather("codes", found.locate(ids))
 
     def originals(self) -> ClusterSignals:
@@ -215,13 +214,13 @@ class ClusterEntries:
         texts = dict(pair for answer in self._by_id(_texts_of_entries, ids) for pair in answer)
         return parse_notes(texts.get(id, b"") for id in ids.tolist())
 
-    def _fetched(self, internal_ids: Int64) -> Snapshot:
+    def _fetch(self, internal_ids: Int64) -> Snapshot:
         """Return the entries with these internal ids, in this process; unknown ones are left out."""
         found = self._by_id(_take_entries, internal_ids)
         return Snapshot(tuple(segment for part in found for segment in part))
 
     def _by_id(self, task: Callable[..., Any], internal_ids: Int64) -> list[Any]:
-        return ask(self.client, self.placement, task, send(self.client, np.unique(internal_ids)))
+        return self.placement.ask(task, send(self.placement.client, np.unique(internal_ids)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +236,7 @@ class ClusterSignals:
     def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
         inner, correlations = np.full(len(hits), np.nan), np.full(len(hits), np.nan)
         asked = self.entries._message((hits.ids, starts, np.asarray(queries)))
-        for rows, *found in ask(
-            self.entries.client, self.entries.placement, _compare_signals, self.entries.sent, asked
-        ):
+        for rows, *found in self.entries.placement.ask(_compare_signals, self.entries.sent, asked):
             inner[rows], correlations[rows] = found
         return inner, correlations
 
@@ -264,7 +261,7 @@ def travelling_blocks(records: Collection[SegmentRecord], n_rows: int) -> Iterat
 # Tasks that run on workers
 
 
-def _consider(segments: list[Segment], where: Where | None, internal_ids: Int64 | None) -> Snapshot:
+def _choose(segments: list[Segment], where: Where | None, internal_ids: Int64 | None) -> Snapshot:
     snapshot = Snapshot(tuple(segments))
     if internal_ids is None and where is None:
         return snapshot
@@ -275,10 +272,10 @@ def _consider(segments: list[Segment], where: Where | None, internal_ids: Int64 
     return snapshot.where(kept if where is None else kept & passing(snapshot, where), gather=False)
 
 
-def _with_considered(
+def _with_chosen(
     task: Callable[..., Any], where: Where | None, segments: list[Segment], internal_ids: Int64 | None, *arguments: Any
 ) -> Any:
-    return task(_consider(segments, where, internal_ids), *arguments)
+    return task(_choose(segments, where, internal_ids), *arguments)
 
 
 def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | None) -> tuple[int, Int64, KnownFields]:
@@ -286,7 +283,7 @@ def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | N
     snapshot = Snapshot(tuple(segments))
     here = np.empty(0, np.int64) if internal_ids is None else internal_ids[snapshot.locate(internal_ids) >= 0]
     fields: KnownFields = set() if where is None else known_fields(snapshot, where)
-    return len(_consider(segments, where, internal_ids)), here, fields
+    return len(_choose(segments, where, internal_ids)), here, fields
 
 
 def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -> Hits:
@@ -311,7 +308,7 @@ def _find_nearest_signals(
 ) -> Hits:
     scan: QueryBlock
     scan, queries, which = unpack(message, recipe)
-    snapshot = _consider(segments, where, internal_ids)
+    snapshot = _choose(segments, where, internal_ids)
     originals = LocalEntries(recipe, snapshot, Snapshot(tuple(segments))).originals()
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
 
@@ -348,7 +345,7 @@ def _list_ids(snapshot: Snapshot) -> Int64:
     return snapshot.ids
 
 
-def _held(segments: list[Segment], internal_ids: Int64) -> tuple[Snapshot, Int64, Int64]:
+def _found_here(segments: list[Segment], internal_ids: Int64) -> tuple[Snapshot, Int64, Int64]:
     """Return the snapshot, the internal ids found in it, and their rows."""
     snapshot = Snapshot(tuple(segments))
     rows = snapshot.locate(internal_ids)
@@ -356,12 +353,12 @@ def _held(segments: list[Segment], internal_ids: Int64) -> tuple[Snapshot, Int64
 
 
 def _name_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, str]]:
-    snapshot, here, rows = _held(segments, internal_ids)
+    snapshot, here, rows = _found_here(segments, internal_ids)
     return list(zip(here.tolist(), snapshot.text_ids(rows), strict=True))
 
 
 def _texts_of_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, bytes]]:
-    snapshot, here, rows = _held(segments, internal_ids)
+    snapshot, here, rows = _found_here(segments, internal_ids)
     return [(id, text) for id, text in zip(here.tolist(), snapshot.texts(rows), strict=True) if text]
 
 
@@ -387,3 +384,44 @@ def _cut(rows: slice, segments: list[Segment], equal: EqualCodes) -> list[Segmen
         positions = np.flatnonzero(segment.living[rows]) + rows.start
         found += [take_positions(segment, positions)] if positions.size else []
     return found
+
+
+# Messages: pickled values without the recipe and its codebooks, which each worker holds once
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, recipe: Recipe) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._names = {id(value): name for name, value in _shared(recipe).items()}
+
+    def persistent_id(self, value: object) -> str | None:
+        return self._names.get(id(value))
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, recipe: Recipe) -> None:
+        super().__init__(file)
+        self._recipe = recipe
+
+    def persistent_load(self, name: str) -> Any:
+        held = _shared(self._recipe)
+        if name not in held:
+            raise pickle.UnpicklingError(f"a message names {name!r}, which workers do not hold")
+        return held[name]
+
+
+def pack(value: Any, recipe: Recipe) -> bytes:
+    """Return a pickled value; :func:`unpack` puts the receiver's recipe where this one was."""
+    file = io.BytesIO()
+    _Packer(file, recipe).dump(value)
+    return file.getvalue()
+
+
+def unpack(message: bytes, recipe: Recipe) -> Any:
+    """Return the value of a message."""
+    return _Unpacker(io.BytesIO(message), recipe).load()
+
+
+def _shared(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe and the object that scores its codes, of which the codebooks are a part."""
+    return {"recipe": recipe} if recipe.scorer is None else {"recipe": recipe, "scorer": recipe.scorer}

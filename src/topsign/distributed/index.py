@@ -16,8 +16,7 @@ from ..index import BaseIndex, Index, LearnedIndex
 from ..search import ENGINE, SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
 from ..store import open_store
-from ..store.folder_store import FolderStore
-from .ask import ask
+from ..store.folder_store import FolderStore, OpenVersion
 from .cluster import resolve_client, run_all, send
 from .entries import ClusterEntries
 from .placement import Placement
@@ -103,19 +102,21 @@ class ClusterIndex(Index):
     def _entries(self) -> ClusterEntries:
         """Return the entries of the store's version after loading its new segments."""
         with self._loading:
-            while self._loaded is None or self._loaded[0] != self._folder.now.manifest.token:
+            while True:
+                now = self._folder.now
+                if self._loaded is not None and self._loaded[0] == now.manifest.token:
+                    return self._loaded[1]
                 try:
-                    self._loaded = self._load()
-                except ConflictError:
-                    if not self._folder.refresh():  # a newer version exists if the index was compacted
+                    self._loaded = self._load(now)
+                except ConflictError:  # a later version, of this object or of another client, has replaced segments
+                    if self._folder.now is now and not self._folder.refresh():
                         raise
-            return self._loaded[1]
 
-    def _load(self) -> tuple[str, ClusterEntries]:
-        now, before = self._folder.now, None if self._loaded is None else self._loaded[1].placement
+    def _load(self, now: OpenVersion) -> tuple[str, ClusterEntries]:
+        before = None if self._loaded is None else self._loaded[1].placement
         placement = Placement(self._client, self._folder.backend, self._sent, now.manifest.segments, like=before)
-        ask(self._client, placement, _count_segments)  # report damage now
-        entries = ClusterEntries(self._client, self.recipe, self._sent, placement, now.snapshot, len(now.snapshot))
+        placement.ask(_count_segments)  # report damage now
+        entries = ClusterEntries(self.recipe, self._sent, placement, now.snapshot, len(now.snapshot))
         return now.manifest.token, entries
 
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:

@@ -26,10 +26,6 @@ TRELLIS_SHARES = (1 / 16, 1 / 8, 1 / 4)
 MAX_TRELLIS_FEATURES = 2048
 """Above this size, trellis codes are omitted, because building them takes longer than all the rest."""
 
-FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "basis": "--projection", "metric": "--metric"}
-SWITCHES = {"center": "--center"}
-"""Options of ``topsign build`` for the parameters of the constructors."""
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -48,10 +44,11 @@ class Configuration:
         """Return the options of ``topsign build`` for this configuration."""
         words = [f"--family {self.family}"]
         for name, value in self.parameters.items():
-            if name in SWITCHES:
-                words.append(SWITCHES[name] if value else SWITCHES[name].replace("--", "--no-"))
+            option = name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{option}" if value else f"--no-{option}")
             else:
-                words.append(f"{FLAGS[name]} {value}")
+                words.append(f"--{option} {value}")
         return " ".join(words)
 
     def constructor(self, n_features: int, **options: Any) -> str:
@@ -129,17 +126,17 @@ class SearchSettings:
         kept = [] if self.originals is None else [f"--originals {self.originals}"]
         return kept + ([] if self.recall is None else ["--regions"])
 
-    def search_options(self) -> list[str]:
+    def search_options(self, k: int) -> list[str]:
         """Return options of ``topsign search``."""
         if self.recall is not None:
             return [f"--recall {self.recall:g}"]
-        return [] if self.factor is None else [f"--rescore-factor {self.factor}"]
+        return [] if self.factor is None else [f"--rescore {self.factor * k}"]
 
-    def arguments(self) -> str:
+    def arguments(self, k: int) -> str:
         """Return arguments of ``Index.search``, after others."""
         if self.recall is not None:
             return f", recall={self.recall:g}"
-        return "" if self.factor is None else f", rescore={self.factor} * k"
+        return "" if self.factor is None else f", rescore={self.factor * k}"
 
 
 @dataclass(frozen=True)
@@ -148,19 +145,19 @@ class SignalSource:
 
     signals: str | None = None
     queries: str | None = None
-    array: str | None = None
+    vector_column: str | None = None
     id_column: str | None = None
 
     def commands(self, configuration: Configuration, settings: SearchSettings, *, k: int, random_state: int) -> str:
         """Return shell commands that build an index and search it."""
         build = ["topsign build", shlex.quote(self.signals or "signals.npy"), f"-o {INDEX}"]
-        build += [f"--array {shlex.quote(self.array)}"] if self.array else []
+        build += [f"--vector-column {shlex.quote(self.vector_column)}"] if self.vector_column else []
         build += [f"--id-column {shlex.quote(self.id_column)}"] if self.id_column else []
-        build += [configuration.options(), f"--seed {random_state}"]
+        build += [configuration.options(), f"--random-state {random_state}"]
         search = ["topsign search", INDEX, shlex.quote(self.queries or "queries.npy"), f"-k {k}"]
-        search += [f"--array {shlex.quote(self.array)}"] if self.array and self.queries else []
+        search += [f"--vector-column {shlex.quote(self.vector_column)}"] if self.vector_column and self.queries else []
         build += settings.build_options()
-        search += settings.search_options()
+        search += settings.search_options(k)
         return f"{' '.join(build)}\n{' '.join(search)}"
 
     def python(
@@ -179,7 +176,7 @@ class SignalSource:
                 f"index = {made}",
                 f"index.add(signals{ids})",
                 *learned,
-                f"neighbors = index.search(queries, k={k}{settings.arguments()})",
+                f"neighbors = index.search(queries, k={k}{settings.arguments(k)})",
             ]
         )
 
@@ -190,14 +187,14 @@ class SignalSource:
         lines = [
             "from topsign.signals import FilesRows, open_files",
             "",
-            f"files = open_files({self.signals!r}, {self.array!r}{columns})",
+            f"files = open_files({self.signals!r}, {self.vector_column!r}{columns})",
             "signals = FilesRows(files)",
         ]
         if self.id_column:
             name = repr(self.id_column)
             lines.append(f"ids = [id for file in files for id in file.columns([{name}])[{name}].to_pylist()]")
         asked = self.queries or "queries.npy"
-        return [*lines, f"queries = FilesRows(open_files({asked!r}, {self.array!r}))"]
+        return [*lines, f"queries = FilesRows(open_files({asked!r}, {self.vector_column!r}))"]
 
 
 K = 10

@@ -136,9 +136,9 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
         return {"reached": False, "message": str(error), "lines": [], "commands": []}
     search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g}"
     if plan.n_bits is not None:
-        size = f"--bits {plan.n_bits} --pool {plan.n_pool}"
+        size = f"--n-bits {plan.n_bits} --n-pool {plan.n_pool}"
     else:
-        size = f"--bytes {plan.n_bytes}{'' if plan.n_pool else ' --projection hadamard --no-center'}"
+        size = f"--n-bytes {plan.n_bytes}{'' if plan.n_pool else ' --basis hadamard --no-center'}"
     search += f" --scoring {plan.scoring}"
     build = f"topsign build signals.npy -o index.topsign --family {plan.family} {size}"
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy  # submodules are imported at their first use
-from scipy.special import logsumexp, ndtr
 
 from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
+from .._special import logsumexp, ndtr
 from ..significance.p_values import log10_tail, probabilities
 from ..theory import grouped_expected_agreement
 from ..theory.tails import log_binomial_cdf

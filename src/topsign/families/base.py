@@ -284,8 +284,7 @@ class Recipe(ABC):
             n_features = record["n_features"]
             if type(n_features) is not int or not 0 < n_features <= MAX_FEATURES:
                 raise ValueError(f"n_features must be an integer in [1, {MAX_FEATURES}], got {n_features!r}")
-            family = check_choice(record["family"], "family", tuple(sorted(Recipe.families)))
-            return Recipe.families[family].parse(record)
+            return family_type(record["family"]).parse(record)
         except StorageError as error:
             raise StorageError(path, error.section, error.problem) from None
         except (KeyError, TypeError, ValueError, MemoryError) as error:
@@ -322,7 +321,16 @@ class Recipe(ABC):
 
 
 def family_type(family: object) -> type[Recipe]:
-    """Return the recipe class of a family; ValueError if none is registered by this name."""
+    """Return the recipe class of a family; ValueError if none is registered by this name.
+
+    An unknown family is looked for in the entry points ``topsign.families`` of installed packages.
+    """
+    if family not in Recipe.families:
+        from importlib.metadata import entry_points  # slow to import
+
+        for entry_point in entry_points(group="topsign.families"):
+            if entry_point.name == family:
+                entry_point.load()
     if family in Recipe.families:
         return Recipe.families[str(family)]
     known = ", ".join(repr(name) for name in sorted(Recipe.families))

@@ -52,7 +52,7 @@ def use(name: str) -> Iterator[Kernels]:
 def info() -> dict[str, object]:
     """Return the path in use, the available ones, why others are not, processor and versions.
 
-    For bug reports; ``topsign info`` prints it. Without the compiled library, ``kernels`` is None.
+    For bug reports; ``topsign inspect`` prints it. Without the compiled library, ``kernels`` is None.
     """
     runs = available()
     return {

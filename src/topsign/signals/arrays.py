@@ -64,9 +64,9 @@ class RowsOfFile(Rows):
 def open_array(place: Place, array: str | None) -> tuple[Array | Rows, str | None]:
     """Return the signals of a file and the name of their array; local .npy and .safetensors files are memory-mapped."""
     if array is not None and place.suffix == ".npy":
-        raise ValueError(f"array= applies to .npz, .parquet and .safetensors; {place.url} has only one array")
+        raise ValueError(f"vector_column applies to .npz, .parquet and .safetensors; {place.url} has only one array")
     if array is not None and place.suffix in VECTOR_TYPES:
-        raise ValueError(f"{place.url} has no named arrays or columns; omit array= (--array)")
+        raise ValueError(f"{place.url} has no named arrays or columns; omit vector_column")
     with ExitStack() as opened:
         file, in_columns = opened.enter_context(place.open()), False
         if place.suffix in VECTOR_TYPES:
@@ -103,7 +103,7 @@ def choose(place: Place, names: Sequence[str], wanted: str | None, what: str) ->
     if wanted is None and not names:
         raise StorageError(place.url, "signals", f"has no {what} that could hold signals")
     if wanted is None and len(names) != 1:
-        raise ValueError(f"{place.url} has {len(names)} {what}s ({', '.join(names)}); choose one with array= (--array)")
+        raise ValueError(f"{place.url} has {len(names)} {what}s ({', '.join(names)}); choose one with vector_column")
     return names[0] if wanted is None else wanted
 
 

@@ -149,10 +149,10 @@ def list_files(location: Location) -> list[Place]:
     return Place.at(location).files(SUFFIXES)
 
 
-def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ()) -> SignalFile:
+def open_file(place: Place, vector_column: str | None = None, aside: Sequence[str] = ()) -> SignalFile:
     """Describe a signal file by reading only its header.
 
-    Raises ValueError if the arguments do not fit the file (its format, the requested array), StorageError if its
+    Raises ValueError if the arguments do not fit the file (its format, the requested column), StorageError if its
     contents cannot be read as signals, and ImportError if a required package is missing.
     """
     if place.suffix not in SUFFIXES:
@@ -160,7 +160,7 @@ def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ())
     if aside:
         _check_table(place)
     n_bytes, changed = place.state()
-    rows, array = _open_rows(place, array, aside)
+    rows, array = _open_rows(place, vector_column, aside)
     names = rows.names if isinstance(rows, Rows) else None
     n_signals, n_features = rows.shape
     return SignalFile(place.url, n_signals, n_features, str(rows.dtype), n_bytes, changed, array, tuple(aside), names)
@@ -179,9 +179,9 @@ def _check_table(place: Place) -> None:
         raise ValueError(f"{place.url} is not a table; id and metadata columns need .parquet, .arrow, .feather or .csv")
 
 
-def open_files(location: Location, array: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
+def open_files(location: Location, vector_column: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
     """Describe all signal files at a location, sorted by name."""
-    files = [open_file(place, array, aside) for place in list_files(location)]
+    files = [open_file(place, vector_column, aside) for place in list_files(location)]
     check_same_columns(files)
     return files
 

@@ -99,7 +99,7 @@ def vector_columns(schema: Any, wanted: str | None, aside: Sequence[str], where:
         return [wanted]
     if len(lists) > 1:
         raise ValueError(
-            f"{where} has {len(lists)} columns of lists ({', '.join(lists)}); choose one with array= (--array)"
+            f"{where} has {len(lists)} columns of lists ({', '.join(lists)}); choose one with vector_column"
         )
     if lists:
         return lists

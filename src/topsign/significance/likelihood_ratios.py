@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
+from .._special import expit
 from ..errors import StorageError
 
 ENFSI = (

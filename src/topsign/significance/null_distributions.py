@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy  # whose modules are loaded when they are first used
-from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from .._arrays import Float64
 from .._lazy import lazy
+from .._special import log_ndtr, ndtri, ndtri_exp
 from ..theory import correlation_from_hamming, expected_hamming, hamming_variance
 from ..theory.distances import selection_interval
 from ..theory.order_statistics import Selection

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import logsumexp
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool
+from .._special import logsumexp
 from ..theory.distances import SCORINGS, binomial_sf
 from ..theory.grouped import grouped_selection
 from ..theory.order_statistics import Selection

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import ndtri
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool, check_positive
+from .._special import ndtri
 from .distances import (
     binomial_cdf,
     check_correlation,

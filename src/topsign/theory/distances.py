@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import scipy
-from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool, check_positive
+from .._special import betainc, log_ndtr, ndtr, ndtri, owens_t
 from .order_statistics import Selection, legendre_rule, pool_grid, threshold_rule
 
 SCORINGS = ("hamming", "asymmetric")

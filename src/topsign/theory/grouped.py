@@ -12,10 +12,10 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import gammaln, owens_t
 
 from .._arrays import Float64
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
+from .._special import gammaln, owens_t
 from .distances import (
     SCORINGS,
     binomial_cdf,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, betainccinv, betaincinv, gammaln, log_ndtr, ndtr, ndtri
 
 from .._arrays import Float64
 from .._checks import check_count, check_pool
+from .._special import betainc, betainccinv, betaincinv, gammaln, log_ndtr, ndtr, ndtri
 
 
 def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Float64:

@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import gammaln, ndtri
 
 from .._arrays import Float64
 from .._checks import check_count, check_pool
+from .._special import gammaln, ndtri
 from .order_statistics import mean_kept_magnitude
 
 

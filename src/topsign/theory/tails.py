@@ -15,10 +15,10 @@ from functools import lru_cache
 
 import numpy as np
 import scipy  # submodules are imported at their first use
-from scipy.special import betainc, betaln, gammaln, log_ndtr, logsumexp, ndtr, ndtri, xlog1py, xlogy
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
+from .._special import betainc, betaln, gammaln, log_ndtr, logsumexp, ndtr, ndtri, xlog1py, xlogy
 from .distances import binomial_cdf, flip_mixture, kappa_of
 from .order_statistics import Selection, gauss_rule, legendre_rule
 

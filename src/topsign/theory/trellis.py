@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
-from scipy.special import ndtr
 
 from .._arrays import Float64
+from .._special import ndtr
 from .rates import rate_distortion_limit
 
 SHARES = (0.0491, 0.1083, 0.2556, 0.3806, 0.4546, 0.7079, 0.9185, 0.9931)

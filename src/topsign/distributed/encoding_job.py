@@ -7,14 +7,19 @@ orphans until the final version names them; the reservation protects them from c
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import getitem
 from typing import Any, NoReturn
 
+import numpy as np
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import check_choice, check_count
+from .._arrays import Array, Int64
+from .._checks import check_choice, check_count, listed
 from .._files import Record
 from ..encoders import Encoder
 from ..errors import StorageError
@@ -22,22 +27,29 @@ from ..families import METRICS, Recipe
 from ..index import Index, deferred_of
 from ..index.addition import DeferredIndex
 from ..index.regions import IndexRegions
-from ..signals import Location, TableColumns, list_files
+from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, check_same_columns, list_files, open_file
 from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
+from ..store.backends import Backend
 from ..store.folder_store import FolderChange, FolderStore
-from ..store.versions import PENDING
+from ..store.stored_columns import open_segment
+from ..store.versions import PENDING, SegmentRecord
 from .cluster import resolve_client, run_all, send
-from .plan import PlannedSegment
-from .segment_writing import (
-    Coding,
-    Written,
-    write_from_files,
-)
-from .signal_sources import FileSource
-from .unique import check_unique
+from .segment_encoding import EncodedSegment, PlannedSegment, SegmentFormat, encode_segment, plan_segments
 
 SEGMENT_BYTES = 2**26
 """Default bytes of codes per segment; a billion entries of 500 bytes make about 7,000 segments."""
+
+OPTIONS = {"column", "columns"}
+"""Parts of the record of a source that options determine, not the file."""
+
+HEADERS_PER_TASK = 64
+"""Number of file headers read by one task."""
+
+GROUP_ENTRIES = 2**22
+"""Number of ids read by one task."""
+
+SHOWN = 20
+"""Number of duplicate keys that are looked up for the error message."""
 
 Progress = Callable[[int, int], None]
 
@@ -59,7 +71,7 @@ def encode(
     *,
     client: Client | None = None,
     metric: str | None = None,
-    array: str | None = None,
+    vector_column: str | None = None,
     id_column: str | None = None,
     metadata_columns: Sequence[str] = (),
     originals: str | None = None,
@@ -86,8 +98,8 @@ def encode(
         Client of the cluster; by default of a local one in this process.
     metric : "correlation" or "inner_product", optional
         Quantity that scores estimate; by default that of the encoder.
-    array : str, optional
-        Array or column that holds the signals, if files have several.
+    vector_column : str, optional
+        Column or array that holds the signals, if files have several.
     id_column : str, optional
         Table column that holds the ids, strings or integers. They must be unique within and across files; workers
         check this before entries become visible.
@@ -116,29 +128,29 @@ def encode(
     _check_encoder(encoder)
     if originals is not None:
         check_choice(originals, "originals", ORIGINAL_TYPES)
-    source = FileSource(client, list_files(signals), array, columns)
+    source = FileSource(client, list_files(signals), vector_column, columns)
     recipe = _recipe_of(encoder, metric, source, out)
     source.check(recipe.n_features)
     kept = encoder.originals if isinstance(encoder, Index) else None
-    store = _opened(out, recipe, originals or kept)
+    store = _open_store(out, recipe, originals or kept)
     if originals not in (None, store.originals):
         raise ValueError(f"{store.path} has originals={store.originals!r}, got originals={originals!r}")
     missing = _missing(store, source.records())
     if not missing:
-        return _encoded(store, 0)
+        return _result(store, 0)
     if store.snapshot.has_text_ids and id_column is None:
-        raise ValueError(f"the ids in {store.path} are texts; name the column of ids (id_column=, --id-column)")
+        raise ValueError(f"the ids in {store.path} are texts; name the column of ids with id_column")
     limit = segment_entries or max(1, SEGMENT_BYTES // (recipe.code_bytes + 16))
     n_entries = source.n_signals(missing)
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
-    coding = Coding(recipe, store.originals, IndexRegions(recipe, store).regions())
-    written = _run(client, store, coding, plans, progress)
-    _commit(client, store, coding, written, missing, first_id, n_entries, explicit=id_column is not None)
-    return _encoded(store, sum(one.is_new for one in written))
+    form = SegmentFormat(recipe, store.originals, IndexRegions(recipe, store).regions())
+    encoded = _run(client, store, form, plans, progress)
+    _commit(client, store, form, encoded, missing, first_id, n_entries, explicit=id_column is not None)
+    return _result(store, sum(one.is_new for one in encoded))
 
 
-def _encoded(store: FolderStore, n_written: int) -> EncodingResult:
+def _result(store: FolderStore, n_written: int) -> EncodingResult:
     return EncodingResult(store.version, len(store.snapshot), len(store.snapshot.segments), n_written)
 
 
@@ -155,7 +167,7 @@ def _check_encoder(encoder: object) -> None:
 def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: FileSource, out: Location) -> Recipe:
     """Return the recipe of an encoder, index or recipe."""
     if isinstance(encoder, Index) and (deferred := deferred_of(encoder)) is not None:
-        recipe = _learned(deferred, source, out)
+        recipe = _learn(deferred, source, out)
     elif isinstance(encoder, Index):
         recipe = encoder.recipe
     else:
@@ -169,7 +181,7 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: Fi
     return made
 
 
-def _learned(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe:
+def _learn(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe:
     """Learn the recipe of an index from the signals, or return that of an existing index in ``out``."""
     if not exists(out):
         source.check(deferred.n_features)
@@ -179,7 +191,7 @@ def _learned(deferred: DeferredIndex, source: FileSource, out: Location) -> Reci
     return recipe
 
 
-def _opened(out: Location, recipe: Recipe, originals: str | None) -> FolderStore:
+def _open_store(out: Location, recipe: Recipe, originals: str | None) -> FolderStore:
     """Open or create the store at ``out``; raise StorageError if it has another recipe."""
     if not exists(out):
         store_for_recipe(recipe, path=out, timeout=None, originals=originals).close()
@@ -196,11 +208,17 @@ def _missing(store: FolderStore, records: dict[str, Record]) -> dict[str, Record
     """Return the sources that are not encoded yet; raise ValueError if an encoded source has changed."""
     known = store.sources
     for name in records.keys() & known.keys():
-        if known[name] != records[name]:
+        before, now = known[name], records[name]
+        if before == now:
+            continue
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        values = "; ".join(f"{key}: {before.get(key)} then, {now.get(key)} now" for key in keys)
+        if set(keys) <= OPTIONS:
             raise ValueError(
-                f"{name} is in {store.path} already and has changed since: {known[name]} then, {records[name]} now; "
-                "use a new folder"
+                f"{name} is in {store.path} already, but was read with other options ({values}); give the same ones, "
+                "or use a new folder"
             )
+        raise ValueError(f"{name} is in {store.path} already and has changed since ({values}); use a new folder")
     return {name: record for name, record in records.items() if name not in known}
 
 
@@ -229,8 +247,8 @@ def _reserve(store: FolderStore, n_entries: int) -> int:
 def _commit(
     client: Client,
     store: FolderStore,
-    coding: Coding,
-    written: list[Written],
+    form: SegmentFormat,
+    encoded: list[EncodedSegment],
     sources: dict[str, Record],
     first_id: int,
     n_entries: int,
@@ -238,11 +256,11 @@ def _commit(
     explicit: bool,
 ) -> None:
     """Commit all segments; check that user-given ids are unique."""
-    records = [one.record for one in written]
-    last = max(one.last_id for one in written)
+    records = [one.record for one in encoded]
+    last = max(one.last_id for one in encoded)
 
     def commit(change: FolderChange) -> None:
-        if len({one.has_text_ids for one in written} | ({change.snapshot.has_text_ids} - {None})) > 1:
+        if len({one.has_text_ids for one in encoded} | ({change.snapshot.has_text_ids} - {None})) > 1:
             raise TypeError(
                 f"ids must be all texts or all integers, got both for {store.path}; nothing was changed: fix the "
                 "columns of ids and run again, or use a new folder"
@@ -250,11 +268,11 @@ def _commit(
         if explicit:
             here = [segment.columns.record for segment in change.snapshot.segments]  # type: ignore[attr-defined]
             try:
-                check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_text_ids)
+                check_unique(client, store.backend, store.recipe, [*here, *records], texts=encoded[0].has_text_ids)
             except ValueError as error:
                 raise ValueError(f"{error}; nothing was changed: fix the files and run again") from None
         regions = IndexRegions(store.recipe, store).regions(change.tables)
-        is_same = regions is None or coding.regions is None or regions.generation == coding.regions.generation
+        is_same = regions is None or form.regions is None or regions.generation == form.regions.generation
         change.add_stored(records if is_same else [replace(one, regions=None) for one in records])
         if explicit and change.next_id == first_id + n_entries:
             change.next_id = first_id  # the reserved ids were not needed
@@ -267,41 +285,33 @@ def _commit(
 
 
 def _run(
-    client: Client,
-    store: FolderStore,
-    coding: Coding,
-    plans: list[PlannedSegment],
-    progress: Progress | None,
-) -> list[Written]:
+    client: Client, store: FolderStore, form: SegmentFormat, plans: list[PlannedSegment], progress: Progress | None
+) -> list[EncodedSegment]:
     """Return all segments in the order of the plans."""
     index = store.now.manifest.index
     names = {plan: plan.name(index) for plan in plans}
-    held = send(client, coding)
-
-    def sent() -> Future:
-        """Return the coding on a worker; it is sent again if Dask has given it up with the worker that held it."""
-        nonlocal held
-        if held.status in ("error", "lost", "cancelled"):
-            held = send(client, coding)
-        return held
+    shared = send(client, form)
 
     def submit(plan: PlannedSegment) -> Future:
-        return client.submit(write_from_files, store.backend, sent(), names[plan], plan, pure=False)
+        nonlocal shared
+        if shared.status in ("error", "lost", "cancelled"):  # Dask has given it up with the worker that held it
+            shared = send(client, form)
+        return client.submit(encode_segment, store.backend, shared, names[plan], plan, pure=False)
 
     total, done = sum(plan.n_entries for plan in plans), 0
-    written: dict[PlannedSegment, Written] = {}
+    encoded: dict[PlannedSegment, EncodedSegment] = {}
     failed: dict[PlannedSegment, Exception] = {}
     for plan, found, error in run_all(client, plans, submit, name=str):
         if error is not None:
             failed[plan] = error
         else:
-            written[plan] = found
+            encoded[plan] = found
             done += plan.n_entries
             if progress is not None:
                 progress(done, total)
     if failed:
         _raise_failed(store.path, [failed[plan] for plan in plans if plan in failed], len(plans))
-    return [written[plan] for plan in plans]
+    return [encoded[plan] for plan in plans]
 
 
 def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoReturn:
@@ -316,3 +326,137 @@ def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoRetur
     if isinstance(first, StorageError):
         raise StorageError(first.path, first.section, problem) from first
     raise (ValueError if isinstance(first, (ValueError, TypeError)) else RuntimeError)(problem) from first
+
+
+# Signals
+
+
+class FileSource:
+    """Signal files, whose headers are read by the workers."""
+
+    def __init__(self, client: Client, places: list[Place], vector_column: str | None, columns: TableColumns) -> None:
+        self._client, self._columns = client, columns
+        groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
+        found: dict[str, SignalFile] = {}
+        submit = partial(client.submit, _open_group, vector_column, columns.names, pure=False)
+        for _, files, error in run_all(client, groups, submit, name=lambda group: f"headers from {group[0].url} on"):
+            if error is not None:
+                raise error
+            found |= {file.url: file for file in files}
+        self._files = [found[place.url] for place in places]
+        check_same_columns(self._files)
+        if not any(file.n_signals for file in self._files):
+            raise ValueError(f"{self._files[0].url} and all other files contain no signals")
+
+    def check(self, n_features: int) -> None:
+        """Raise ValueError if signals have another length."""
+        for file in self._files:
+            if file.n_signals and file.n_features != n_features:
+                raise ValueError(
+                    f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}"
+                )
+
+    def rows(self) -> Any:
+        """Return all signals as rows that are read when sliced."""
+        return FilesRows(self._files)
+
+    def records(self) -> dict[str, Record]:
+        named = {"columns": list(self._columns.names)} if self._columns.names else {}
+        records = [file.to_json() | named | {"taken": file.n_signals} for file in self._files]
+        return {record["url"]: record for record in records}
+
+    def n_signals(self, missing: dict[str, Record]) -> int:
+        return sum(record["taken"] for record in missing.values())
+
+    def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
+        new = [file for file in self._files if file.to_json()["url"] in missing]
+        return list(plan_segments(new, first_id, limit, self._columns))
+
+
+def _open_group(vector_column: str | None, aside: tuple[str, ...], places: tuple[Place, ...]) -> list[SignalFile]:
+    return [open_file(place, vector_column, aside) for place in places]
+
+
+# Ids
+
+
+def check_unique(
+    client: Client, backend: Backend, recipe: Recipe, records: list[SegmentRecord], *, texts: bool
+) -> None:
+    """Raise ValueError if two entries have the same id.
+
+    Each id has a 64-bit key: the integer itself, or the hash of the text. Workers read the ids of groups of segments
+    and partition the keys by value; one task per partition then finds duplicate keys. Workers hold eight bytes per
+    entry.
+    """
+    groups = _group(records)
+    sent = send(client, recipe)
+    split = partial(client.submit, _split_keys, backend, sent, texts=texts, n_parts=len(groups), pure=False)
+    keys = [split(group) for group in groups]
+
+    def find(part: int) -> Any:
+        return client.submit(_find_twice, [client.submit(getitem, one, part, pure=False) for one in keys], pure=False)
+
+    repeated = [_unwrap(found, error) for _, found, error in run_all(client, range(len(groups)), find)]
+    chosen = np.unique(np.concatenate(repeated))[:SHOWN]
+    if not chosen.size:
+        return
+    counts: Counter[Any] = Counter()
+    look = partial(client.submit, _ids_of, backend, sent, texts=texts, keys=chosen, pure=False)
+    for _, ids, error in run_all(client, groups, look):
+        counts.update(_unwrap(ids, error))
+    twice = sorted(id for id, count in counts.items() if count > 1)  # hashes of different texts may collide
+    if twice:
+        raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
+
+
+def _group(records: list[SegmentRecord]) -> list[tuple[SegmentRecord, ...]]:
+    groups, held = [list[SegmentRecord]()], 0
+    for record in records:
+        if groups[-1] and held + record.file.entries > GROUP_ENTRIES:
+            groups.append([])
+            held = 0
+        groups[-1].append(record)
+        held += record.file.entries
+    return [tuple(group) for group in groups]
+
+
+def _unwrap(value: Any, error: Exception | None) -> Any:
+    if error is not None:
+        raise error
+    return value
+
+
+def _keys(backend: Backend, recipe: Recipe, record: SegmentRecord, texts: bool) -> tuple[Array, Any]:
+    """Return the keys of the live entries of a segment, and their ids."""
+    segment = open_segment(backend, record, recipe, {})
+    rows, stored = np.flatnonzero(segment.living), segment.columns.text_ids
+    if texts:
+        assert stored is not None
+        hashes = np.empty_like(stored.hashes)
+        hashes[stored.order] = stored.hashes  # sorted by hash, not by entry
+        return hashes[rows], stored.texts(rows)
+    return segment.ids[rows].view(np.uint64), segment.ids[rows].tolist()
+
+
+def _split_keys(
+    backend: Backend, recipe: Recipe, records: tuple[SegmentRecord, ...], *, texts: bool, n_parts: int
+) -> list[Array]:
+    keys = np.concatenate([_keys(backend, recipe, record, texts)[0] for record in records])
+    return [keys[keys % np.uint64(n_parts) == part] for part in range(n_parts)]
+
+
+def _find_twice(parts: list[Array]) -> Array:
+    unique, counts = np.unique(np.concatenate(parts), return_counts=True)
+    return unique[counts > 1][:SHOWN]
+
+
+def _ids_of(
+    backend: Backend, recipe: Recipe, records: tuple[SegmentRecord, ...], *, texts: bool, keys: Int64
+) -> list[Any]:
+    """Return the ids with these keys."""
+    found = []
+    for record in records:
+        here, ids = _keys(backend, recipe, record, texts)
+        found += [ids[at].decode() if texts else ids[at] for at in np.flatnonzero(np.isin(here, keys))]
+    return found

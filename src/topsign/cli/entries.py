@@ -1,0 +1,406 @@
+"""Commands that change and list entries: ``build``, ``add``, ``remove``, ``get`` and ``list``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .app import command, console, errors, fail, naming
+from .options import (
+    FAMILY,
+    CodeOptions,
+    IndexPath,
+    Json,
+    Scheduler,
+    SignalPath,
+    SourceOptions,
+    Timeout,
+    Version,
+    as_ids,
+    cluster_client,
+    opened_index,
+    read_ids,
+)
+from .output import as_json, bar, progress_bar, report, write_lines
+
+if TYPE_CHECKING:
+    from ..index import Index
+    from ..signals import SignalFile, TableColumns
+
+CHUNK_ROWS, CHUNK_BYTES = 32_768, 2**26
+"""Signals per transaction, the most that an interruption can lose."""
+
+INTERRUPTED = 130
+"""Exit code of a build interrupted by Ctrl-C."""
+
+EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Options of a new index beyond those of its codes."""
+
+    originals: Annotated[
+        str | None, typer.Option(help="Keep the signals on disk for rescoring: float32, float16 or int8.")
+    ] = None
+    regions: Annotated[
+        bool,
+        typer.Option("--regions", help="Learn regions, so that topsign search --recall visits only part of the index."),
+    ] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted build, or add new files.")] = False
+    segment_entries: Annotated[
+        int | None, typer.Option(help="With --scheduler: entries per segment. (default: 64 MiB of codes)")
+    ] = None
+
+
+@command()
+def build(
+    signals: SignalPath,
+    output: Annotated[str, typer.Option("--output", "-o", help="The new index: a folder, s3://, gs:// ...")],
+    codes: CodeOptions,
+    source: SourceOptions,
+    options: BuildOptions,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Build an index from signals; ids are row numbers, over all files sorted by name, or come from a column.
+
+    Each chunk of signals is stored durably before the next one, so --resume continues an interrupted build without
+    duplicates. With --scheduler, workers write the segments, and all entries appear in one version.
+
+    [bold]Examples[/]
+
+    topsign build docs.parquet -o docs.topsign --family trellis --n-bytes 24 --originals float16 --regions
+
+    topsign build signals.npy -o cameras.topsign --family grouped --n-bytes 512
+
+    topsign build folder-of-files/ -o cameras.topsign --family sign --n-bytes 512 --resume
+
+    topsign build docs.parquet --id-column doc_id --vector-column x --metadata-columns title -o d.topsign --n-bytes 24
+
+    topsign build s3://bucket/signals -o s3://bucket/codes.topsign --n-bytes 24 --scheduler tcp://host:8786
+    """
+    from ..store import exists
+
+    there = exists(output)
+    if there and not options.resume:
+        raise fail(f"{output} exists; use --resume to continue it, topsign add to add to it, or another name", code=2)
+    if scheduler is not None:
+        _build_on_cluster(signals, output, codes, source, options, scheduler)
+    else:
+        if options.segment_entries is not None:
+            raise fail("--segment-entries goes with --scheduler", code=2)
+        _build_here(signals, output, codes, source, options, there)
+    with opened_index(output, readonly=not options.regions, scheduler=scheduler) as index:
+        if options.regions and index.regions is None:
+            text, _ = learn_regions(index)
+            errors.print(text)
+        record = {"index": output, "entries": len(index), "bytes": index.nbytes}
+        report(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", record, json)
+
+
+def _build_on_cluster(
+    signals: str, output: str, codes: CodeOptions, source: SourceOptions, options: BuildOptions, scheduler: str
+) -> None:
+    from ..signals import list_files, open_file
+
+    columns = source.columns()
+    first = open_file(list_files(signals)[0], source.vector_column, columns.names)
+    index = _new_index(codes, first.n_features)
+    with cluster_client(scheduler) as client, bar("encoding") as progress:
+        from .. import distributed
+
+        distributed.encode(
+            signals,
+            output,
+            index,
+            client=client,
+            vector_column=source.vector_column,
+            id_column=columns.id_column,
+            metadata_columns=columns.metadata_columns,
+            originals=options.originals,
+            segment_entries=options.segment_entries,
+            progress=progress,
+        )
+
+
+def _build_here(
+    signals: str, output: str, codes: CodeOptions, source: SourceOptions, options: BuildOptions, there: bool
+) -> None:
+    from ..index import open_index
+    from ..signals import FilesRows
+
+    with _discarded(output, 0 if there else CHUNK_ROWS):
+        files = source.open_files(signals)
+        if not any(file.n_signals for file in files):
+            raise ValueError(f"{signals} holds no signals")
+        if there:
+            index = open_index(output)
+            _check_recipe(index, codes, options.originals)
+        else:
+            place = {} if options.originals is None else {"originals": options.originals}
+            index = _new_index(codes, files[0].n_features, path=output, **place)
+            if not index.is_fitted:
+                index.fit(FilesRows(files))
+        with index:
+            taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}
+            _add_files(index, files, taken, source.columns(), f"topsign build {signals} -o {output} --resume")
+
+
+def _new_index(codes: CodeOptions, n_features: int, **place: Any) -> Index:
+    from ..index import Index
+
+    return Index(n_features, family=codes.family or FAMILY, **codes.given(), **place)
+
+
+@contextmanager
+def _discarded(output: str, most: int) -> Iterator[None]:
+    """Remove an index of at most ``most`` entries if a build fails, so that the next build needs no --resume.
+
+    An interrupted build keeps its entries.
+    """
+    from ..errors import StorageError
+    from ..index import open_index
+
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or getattr(error, "exit_code", None) == INTERRUPTED:
+            most = 0
+        with suppress(StorageError, OSError):
+            with open_index(output, readonly=True) as left:
+                is_small = len(left) <= most
+            if is_small and "://" not in output:
+                shutil.rmtree(output)
+        raise
+
+
+def _check_recipe(index: Index, codes: CodeOptions, originals: str | None) -> None:
+    """Raise ValueError if the options of a resumed build differ from the original ones."""
+    problem = index.recipe.disagreement(codes.family, **codes.given())
+    if problem is None and originals not in (None, index.originals):
+        problem = f"originals={index.originals!r}, got originals={originals!r}"
+    if problem is not None:
+        raise ValueError(f"{index.path} was started with {problem}; omit those options to continue it")
+
+
+def _taken(file: SignalFile, before: dict[str, Any] | None) -> int:
+    """Return the number of signals of a file that are stored; raise ValueError if the file has changed since."""
+    if before is None:
+        return 0
+    now = file.identity()
+    if not {"taken", *now} <= before.keys():
+        raise ValueError(
+            f"{file.name} is a source of this index that topsign build did not add, so that --resume cannot continue "
+            "it; use topsign add"
+        )
+    for name in now:
+        if now[name] != before[name]:
+            what = "first or last signal" if name == "crc32" else name
+            values = "" if name == "crc32" else f": {before[name]} then, {now[name]} now"
+            raise ValueError(f"{file.name} has changed since this build started: its {what} differs{values}")
+    return int(before["taken"])
+
+
+def _add_files(index: Index, files: list[SignalFile], taken: dict[str, int], columns: TableColumns, again: str) -> None:
+    """Add the remaining signals in chunks."""
+    total, done = sum(file.n_signals for file in files), sum(taken.values())
+    try:
+        with progress_bar() as progress, _kept_interrupts() as raise_interrupt:
+            shown = progress.add_task("encoding", total=total, completed=done)
+            for file in files:
+                identity, rows, read_columns = file.identity(), file.rows(), columns.read(file)
+                for chunk in _chunks(file, rows.dtype.itemsize, taken[file.name]):
+                    note = file.name, identity | {"taken": chunk.stop}
+                    with naming(file.name):
+                        index.add(rows, rows=chunk, source=note, **read_columns(chunk))
+                    done += chunk.stop - chunk.start
+                    progress.update(shown, completed=done)
+                    raise_interrupt()
+    except KeyboardInterrupt:
+        index.refresh()  # the interrupt may have come between a commit and its snapshot
+        errors.print(f"interrupted: {len(index):,} of {total:,} signals are stored; continue with: {again}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _kept_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises a lost KeyboardInterrupt, because Python drops those raised in finalizers."""
+    received = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.default_int_handler(number, frame)
+
+    def raise_lost() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, or handled by the application
+        yield raise_lost
+        return
+    signal.signal(signal.SIGINT, receive)
+    try:
+        yield raise_lost
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _chunks(file: SignalFile, itemsize: int, start: int) -> list[slice]:
+    n_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, file.n_features * itemsize)))
+    return [slice(at, min(at + n_rows, file.n_signals)) for at in range(start, file.n_signals, n_rows)]
+
+
+def learn_regions(index: Any, n_regions: int | None = None) -> tuple[str, dict[str, Any]]:
+    """Learn the regions of an index with a progress bar; return their properties as text and as JSON."""
+    with bar("regions, %") as progress:
+        found = index.learn_regions(n_regions="auto" if n_regions is None else n_regions, progress=progress)
+    if found is None:
+        return f"{len(index):,} entries need no regions: comparing all of them is faster", {"regions": 0}
+    record = {"regions": found.n_regions, "recall_of": found.recall_of, "queries": found.n_queries}
+    calibrated = f"recall is of {found.recall_of}, calibrated with {found.n_queries:,} queries"
+    return f"{found.n_regions:,} regions of {found.n_entries:,} entries; {calibrated}", record
+
+
+@command()
+def add(
+    index: IndexPath,
+    signals: SignalPath,
+    source: SourceOptions,
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ids: a .npy file of integers, or a text file with one id per line. (default: the next free integers)"
+        ),
+    ] = None,
+    metadata: Annotated[
+        Path | None, typer.Option(help="Metadata: a file with one JSON object (or null) per line and signal.")
+    ] = None,
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids already exist.")] = False,
+    timeout: Timeout = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Add signals to an index; each file is added completely or not at all.
+
+    topsign build --scheduler --resume is better for many signals, because there the workers encode them.
+
+    [bold]Examples[/]
+
+    topsign add cameras.topsign more.npy
+
+    topsign add cameras.topsign more.npy --ids ids.npy --metadata notes.jsonl
+
+    topsign add docs.topsign changed.npy --ids names.txt --upsert
+    """
+    files = source.open_files(signals)
+    if upsert and ids is None and source.id_column is None:
+        raise fail("--upsert needs --ids or --id-column: entries are replaced by their ids", code=2)
+    if (ids and source.id_column is not None) or (metadata and source.metadata_columns is not None):
+        raise fail("give --ids or --id-column, and --metadata or --metadata-columns, not both", code=2)
+    if len(files) > 1 and (ids is not None or metadata is not None):
+        raise fail("--ids and --metadata go with one file, not with a folder", code=2)
+    with opened_index(index, timeout=timeout, scheduler=scheduler) as opened:
+        for file in files:
+            if file.n_features != opened.n_features:
+                raise ValueError(
+                    f"{file.name} has signals of {file.n_features} features, {index} takes {opened.n_features}"
+                )
+        added = []
+        for file in files:
+            with naming(file.name):
+                columns = source.columns().read(file)(slice(0, file.n_signals))
+                columns |= {} if metadata is None else {"metadata": _read_metadata(metadata)}
+                columns |= {} if ids is None else {"ids": read_ids(ids)}
+                new = (opened.upsert if upsert else opened.add)(file.rows(), **columns)
+            span = f", ids {min(new)} to {max(new)}" if len(new) else ""
+            added.append({"file": file.name, "added": len(new)})
+            if not json:
+                console.print(f"{file.name}: {len(new):,} entries added{span}")
+        report(f"{index}: {len(opened):,} entries", {"index": index, "entries": len(opened), "files": added}, json)
+
+
+def _read_metadata(path: Path) -> list[Any]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError) as error:
+        raise fail(f"--metadata: {path}: {error}", code=2) from None
+
+
+@command()
+def remove(
+    index: IndexPath,
+    removed: Annotated[
+        list[str] | None, typer.Argument(metavar="[IDS]...", help="Ids to remove.", show_default=False)
+    ] = None,
+    ids: Annotated[
+        Path | None, typer.Option(help="Ids in a .npy file, or in a text file with one id per line.")
+    ] = None,
+    erase: Annotated[bool, typer.Option("--erase", help="Also delete every file that holds the entries.")] = False,
+    timeout: Timeout = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Remove entries by id; if any id is unknown, none is removed. topsign compact frees their space.
+
+    [bold]Examples[/]
+
+    topsign remove cameras.topsign 17 42
+
+    topsign remove cameras.topsign --ids gone.npy
+
+    topsign remove docs.topsign doc-17 --erase
+    """
+    if bool(removed) == (ids is not None):
+        raise fail("give ids, or a file of them with --ids", code=2)
+    with opened_index(index, timeout=timeout, scheduler=scheduler) as opened:
+        wanted = as_ids(opened, removed) if removed else read_ids(ids) if ids else []
+        opened.remove(wanted, erase=erase)
+        record = {"index": index, "removed": len(wanted), "entries": len(opened)}
+        report(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", record, json)
+
+
+@command()
+def get(index: IndexPath, ids: EntryIds, version: Version = None, scheduler: Scheduler = None) -> None:
+    """Print the ids and metadata of entries, one JSON object per line.
+
+    [bold]Examples[/]
+
+    topsign get cameras.topsign 17 42
+
+    topsign get docs.topsign doc-1
+    """
+    with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
+        found = opened.get(as_ids(opened, ids))
+        write_lines(as_json({"id": one.id, "metadata": one.metadata}, indent=None) for one in found)
+
+
+@command(name="list")
+def list_ids(
+    index: IndexPath,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of ids to print.")] = None,
+    version: Version = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Print the ids of all entries, one per line, or as a JSON list.
+
+    [bold]Examples[/]
+
+    topsign list cameras.topsign
+
+    topsign list cameras.topsign --limit 10
+    """
+    with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
+        ids = opened.ids[:limit]
+        write_lines([as_json(ids, indent=None)] if json else map(str, ids))
