@@ -511,7 +511,7 @@ def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
     sleeper, plain = ts.open_index(url), Versions.commit
 
     def sleep(self, manifest):
-        if self is sleeper.store.commits:
+        if self is sleeper._store.commits:
             monkeypatch.setattr(versioning.Versions, "commit", plain)
             other = ts.open_index(url)
             for row in range(n_meanwhile):
@@ -528,14 +528,14 @@ def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
         newest.verify()
         assert len(newest) == (20 if n_meanwhile > 100 else 220)
         newest.add(signals[:1])
-        assert newest.versions() == [newest.store.version]
+        assert newest.versions() == [newest._store.version]
 
 
 def test_segments_of_a_cluster_survive_the_repetition_of_their_commit(url, signals):
     """Workers write the files once; the commit is made again if another client was first."""
     index, memory = make_index(url), make_index()
     memory.add(signals, ids=range(300))
-    record = write_segment(FileWriter(index._store.backend), memory.store.snapshot.segments[0].columns)
+    record = write_segment(FileWriter(index._store.backend), memory._store.snapshot.segments[0].columns)
     other, n_attempts = ts.open_index(url), []
 
     def commit(change):
@@ -696,7 +696,7 @@ def test_an_upload_that_takes_days_is_not_lost(url, signals, monkeypatch, meanwh
     clock[0] += 3 * day
     slow.remove([0])
     assert {name for name in files_of(url) if name.startswith("segments/")} <= {
-        file.path for file in slow.store.now.manifest.files
+        file.path for file in slow._store.now.manifest.files
     }, "orphans are left"
 
 

@@ -97,7 +97,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
             n_signals = int(rng.choice([0, 1, 3, 20]))
             rows = np.arange(start, start + n_signals) % len(signals)
             notes = [{"row": int(row)} if row % 2 else None for row in rows]
-            ids = None if step % 2 else [int(7 * memory.store.next_id + i) for i in rng.permutation(n_signals)]
+            ids = None if step % 2 else [int(7 * memory._store.next_id + i) for i in rng.permutation(n_signals)]
             for one in (index, memory):
                 one.add(signals[rows], ids=ids, metadata=notes)
             start += n_signals
@@ -142,7 +142,7 @@ def test_arrays_keep_their_pages(path, rng, signals):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_come_from_the_file(path, signals, kind):
-    options = {"metric": "inner_product", "projection": "circulant", "random_state": 2**64 - 1}
+    options = {"metric": "inner_product", "basis": "circulant", "random_state": 2**64 - 1}
     options |= {"n_pool": 64} if kind == "adaptive" else {}
     n_pool = {"adaptive": 64, "grouped": 128, "sign": 64}[kind]
     make_index(kind, path, **options).add(signals)
@@ -463,7 +463,7 @@ def test_truncation_is_reported(filled, rng):
     [
         ({"random_state": 8}, ValueError, "was written with random_state=7, got random_state=8"),
         ({"n_bits": 21}, ValueError, "was written with n_bits=20, got n_bits=21"),
-        ({"projection": "gaussian"}, ValueError, "with basis='hadamard', got basis='gaussian'"),
+        ({"basis": "gaussian"}, ValueError, "with basis='hadamard', got basis='gaussian'"),
         ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
         ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
         ({"metric": "inner_product"}, ValueError, "metric='correlation', got metric='inner_product'"),
@@ -801,7 +801,7 @@ def test_a_child_forked_during_a_change_cannot_commit_it(filled):
         except ts.StorageError as error:
             print(error, flush=True)
             os._exit(0)
-        print(index._store.next_id, ts.open_index(sys.argv[1]).store.next_id)
+        print(index._store.next_id, ts.open_index(sys.argv[1])._store.next_id)
     """
     refused, kept = run_python(program, filled).stdout.splitlines()
     assert "this process was forked during a change; only its parent can write" in refused

@@ -118,7 +118,7 @@ def test_sizes_count_every_byte_of_the_folder(tmp_path, rng, n_entries):
         index.update_metadata(["t4"], [{"row": -4}])
     memory, folder = (index._store.sizes for index in indexes)
     assert folder.total() == size_of(tmp_path / "index")
-    assert folder.total() == ts.open_index(tmp_path / "index").store.sizes.total()
+    assert folder.total() == ts.open_index(tmp_path / "index")._store.sizes.total()
     columns = ["codes", "ids", "metadata", "text_ids", "originals", "regions", "removed", "tables"]
     assert set(memory) == set(columns)
     assert set(folder) == {*columns, "manifest"}

@@ -78,7 +78,7 @@ def kill_while_encoding(processes, client, folder, rng):
     redone = [name for name in kept if files[name] != kept[name]]
     assert not redone, f"finished, and written again: {redone}"
     with ts.open_index(out) as here:
-        named = {file.path for file in here.store.now.manifest.files}
+        named = {file.path for file in here._store.now.manifest.files}
     assert {f"segments/{name}" for name in files} <= named, "files that no version names are left"
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)

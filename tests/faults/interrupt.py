@@ -173,7 +173,7 @@ def main():
         reopened = ts.open_index(path)
         reopened.verify()
         left = [name for _, _, names in os.walk(path) for name in names]
-        kept = {file.name for file in reopened.store.now.manifest.files}
+        kept = {file.name for file in reopened._store.now.manifest.files}
         assert len(left) == len(kept) + 2, f"files are left behind: {left}"
     print(f"{sum(landed.values())} interrupts in {rounds} calls (seed {options.seed}); no error, nothing lost")
     print(f"{stored:5d} interrupts ended a call whose change is stored")
