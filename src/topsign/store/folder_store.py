@@ -153,17 +153,17 @@ class FolderChange(Change):
 
     def _write(self, segments: Iterable[Segment]) -> None:
         """Make a snapshot of segments and write those that are in memory."""
-        self.snapshot = Snapshot(tuple(map(self._kept, segments)))
-
-    def _kept(self, segment: Segment) -> Segment:
-        if isinstance(segment.columns, StoredColumns):
-            return segment
         if os.getpid() != self._process:
             problem = "this process was forked during a change; only its parent can write"
             raise StorageError(self._store.path, "lock", problem)
-        record = write_segment(self._writer, segment.columns)
-        columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
-        return Segment(columns, segment.alive)
+        parts = []
+        for segment in segments:
+            if not isinstance(segment.columns, StoredColumns):
+                record = write_segment(self._writer, segment.columns)
+                columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
+                segment = Segment(columns, segment.alive)
+            parts.append(segment)
+        self.snapshot = Snapshot(tuple(parts))
 
     def _check_seen(self, rows: Int64) -> None:
         """Raise ConflictError for entries that another client has changed since the last refresh."""
