@@ -122,6 +122,26 @@ def test_an_upsert_of_many_segments_is_one_change(signals, tmp_path, monkeypatch
     index.verify()
 
 
+def test_metadata_takes_numpy_scalars(make_index, signals):
+    index = make_index()
+    given = {"i": np.int64(7), "f": np.float32(0.1), "b": np.bool_(True), "s": np.str_("x"), "l": [np.uint8(3)]}
+    index.add(signals[:1], metadata=[given])
+    assert index[0].metadata == given
+    assert index.search(signals[:1], k=1, where="i == 7 and b == true").ids.tolist() == [[0]]
+    for bad in (np.float32("nan"), np.datetime64("2026-01-01"), np.arange(3), np.complex64(1)):
+        with pytest.raises(ValueError, match="metadata at row 0 is not JSON"):
+            index.add(signals[:1], metadata=[{"a": bad}])
+
+
+def test_entries_are_shown_without_their_numbers(signals):
+    index = ts.Index(signals.shape[1], family="grouped", n_bytes=4, originals="float32")
+    index.add(signals[:7], metadata=[{"row": i} for i in range(7)])
+    n = signals.shape[1]
+    assert repr(index[3]) == f"Entry(id=3, metadata={{'row': 3}}, code of 4 bytes, signal of {n} features)"
+    shown = repr(index.get(range(7)))
+    assert shown == f"Entries(ids=[0, 1, 2, 3, 4, ...], 7 codes of 4 bytes, signals of {n} features)"
+
+
 def test_metadata_changes_and_codes_stay(make_index, signals):
     index = make_index()
     index.add(signals[:6], ids=[9, 8, 7, 6, 5, 4], metadata=[{"a": 1}] * 6)

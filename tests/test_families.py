@@ -1,5 +1,6 @@
 """Built-in families and the example of docs/how-to/families.md satisfy the contract of a recipe."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,25 @@ EXAMPLE = PAGE.read_text().split("```python\n")[1].split("```")[0]
 def test_the_example_of_the_documentation_fits_on_a_page():
     assert CALL in EXAMPLE
     assert len(EXAMPLE.splitlines()) <= 100
+
+
+def test_installed_packages_define_families(tmp_path, monkeypatch, rng):
+    """An entry point of the group topsign.families is loaded when its family is asked for, or read from a file."""
+    (tmp_path / "scalar_package.py").write_text(EXAMPLE.replace(CALL, ""))
+    info = tmp_path / "scalar_package-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scalar_package\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[topsign.families]\nscalar = scalar_package:ScalarRecipe\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    signals = rng.standard_normal((300, 64)).astype(np.float32)
+    path = tmp_path / "index.topsign"
+    try:
+        ts.Index(64, family="scalar", path=path).add(signals)
+        del Recipe.families["scalar"], sys.modules["scalar_package"]
+        assert ts.open_index(path).search(signals[5], k=1).ids.tolist() == [[5]]
+    finally:
+        Recipe.families.pop("scalar", None)
+        sys.modules.pop("scalar_package", None)
 
 
 def test_every_family_is_registered():

@@ -259,9 +259,7 @@ def test_foreign_json_is_read_as_a_parser_reads_it(texts):
 
 def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):
     index = ts.Index(16, family="adaptive", n_bits=4)
-    for value in (np.int64(3), datetime.date(2020, 1, 1)):
-        with pytest.raises(
-            ValueError, match=r"plain numbers \(\.item\(\)\), strings, and dates as strings \(\.isoformat"
-        ):
+    for value in (np.arange(3), datetime.date(2020, 1, 1)):
+        with pytest.raises(ValueError, match=r"use numbers, strings, and dates as strings \(\.isoformat"):
             index.add(rng.standard_normal((1, 16)), metadata=[{"a": value}])
     assert len(index) == 0

@@ -328,13 +328,13 @@ def _json(entry: object, row: int) -> bytes:
     if not isinstance(entry, dict):
         raise TypeError(f"metadata must be dicts or None, got {entry!r} of type {type(entry).__name__} at row {row}")
     try:
-        text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
         same, content = json.loads(text) == entry, text.encode()
     except UnicodeEncodeError as error:
         lost = error.object[error.start]
         raise ValueError(f"metadata at row {row} has {lost!r}, which is not a Unicode character; replace it") from None
     except (TypeError, ValueError) as error:
-        remedy = "use plain numbers (.item()), strings, and dates as strings (.isoformat())"
+        remedy = "use numbers, strings, and dates as strings (.isoformat())"
         raise ValueError(f"metadata at row {row} is not JSON: {error}; {remedy}") from None
     if not same:
         raise ValueError(
@@ -342,6 +342,13 @@ def _json(entry: object, row: int) -> bytes:
             "use strings as keys, and lists instead of tuples"
         )
     return content
+
+
+def _plain(value: object) -> object:
+    """Return a NumPy scalar as a Python object."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def check_part(rows: object, n_rows: int) -> slice:

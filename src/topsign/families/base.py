@@ -35,6 +35,10 @@ DEFAULTS = {
 }  # of constructors; families without these parameters ignore them
 
 
+ENTRY_POINTS = "topsign.families"
+"""Group of entry points, by which installed packages define families: their names, and modules or recipe classes."""
+
+
 class Recipe(ABC):
     """Complete description of how codes are made; codes of equal recipes are comparable.
 
@@ -321,21 +325,18 @@ class Recipe(ABC):
 
 
 def family_type(family: object) -> type[Recipe]:
-    """Return the recipe class of a family; ValueError if none is registered by this name.
-
-    An unknown family is looked for in the entry points ``topsign.families`` of installed packages.
-    """
-    if family not in Recipe.families:
+    """Return the recipe class of a family, from an installed package if need be; ValueError if there is none."""
+    if isinstance(family, str) and family not in Recipe.families:
         from importlib.metadata import entry_points  # slow to import
 
-        for entry_point in entry_points(group="topsign.families"):
-            if entry_point.name == family:
-                entry_point.load()
-    if family in Recipe.families:
-        return Recipe.families[str(family)]
+        for one in entry_points(group=ENTRY_POINTS, name=family):
+            one.load()
+    if isinstance(family, str) and family in Recipe.families:
+        return Recipe.families[family]
     known = ", ".join(repr(name) for name in sorted(Recipe.families))
     raise ValueError(
-        f"family must be one of {known}, got {family!r}; import the module that defines another family first"
+        f"family must be one of {known}, got {family!r}; import the module that defines another family first, or "
+        f"install a package that names it as an entry point of the group {ENTRY_POINTS}"
     )
 
 

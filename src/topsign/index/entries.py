@@ -187,6 +187,10 @@ class Entry:
     metadata: Note = None
     signal: Float32 | None = None  # (n_features,), if the index keeps originals
 
+    def __repr__(self) -> str:
+        kept = "" if self.signal is None else f", signal of {len(self.signal)} features"
+        return f"Entry(id={self.id!r}, metadata={self.metadata!r}, code of {self.code.data.shape[1]} bytes{kept})"
+
 
 @dataclass(frozen=True, eq=False)
 class Entries:
@@ -199,6 +203,11 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        shown = ", ".join([*map(repr, self.ids[:5].tolist()), *(["..."] if len(self) > 5 else [])])
+        kept = "" if self.signals is None else f", signals of {self.signals.shape[1]} features"
+        return f"Entries(ids=[{shown}], {len(self)} codes of {self.codes.data.shape[1]} bytes{kept})"
 
     def __getitem__(self, row: int) -> Entry:
         """Return the entry at this position."""

@@ -225,7 +225,7 @@ def sign_expected_hamming(correlation: npt.ArrayLike) -> Float64:
     return np.asarray(np.arccos(check_correlation(correlation)) / np.pi)
 
 
-def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float64:
+def universal_expected_hamming(distance: npt.ArrayLike, step: float) -> Float64:
     """Expected distance with the dithered universal embedding, as a function of the signals' Euclidean distance.
 
     Exact: ``1/2 - sum_i exp(-(pi (2i+1) distance / step)**2 / 2) / (pi (i + 1/2))**2``. This series converges slowly
@@ -481,7 +481,7 @@ def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
     return np.asarray(np.exp(-expected * e**2 / 2))
 
 
-def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Float64:
+def hoeffding(deviation: npt.ArrayLike, n_bits: int) -> Float64:
     """Upper bound on ``P(|hamming - mean| > deviation)`` for independent bits: ``2 exp(-2 m deviation**2)``."""
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))

@@ -14,7 +14,7 @@ from .._checks import check_count, check_pool
 from .._special import betainc, betainccinv, betaincinv, gammaln, log_ndtr, ndtr, ndtri
 
 
-def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Float64:
+def order_statistic_mean(rank: npt.ArrayLike, n: int, *, half: bool = True) -> Float64:
     """Mean of an order statistic of n standard normal values.
 
     With ``half=True`` it is the ``rank``-th largest magnitude, with ``half=False`` the ``rank``-th smallest value (the
@@ -30,7 +30,7 @@ def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> F
     return np.array(means).reshape(ranks.shape)
 
 
-def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Float64:
+def harter_approximation(rank: npt.ArrayLike, n: int) -> Float64:
     """Harter's approximation to the mean of the ``rank``-th smallest of n standard normal values.
 
     Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``, with an error below 0.01 for n <= 20 and of 0.001 for rank
@@ -43,7 +43,7 @@ def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Float64:
     return np.asarray(ndtri((_check_ranks(rank, n) - 0.375) / (n + 0.25)))
 
 
-def mean_kept_magnitude(*, n_bits: int, n_pool: int) -> float:
+def mean_kept_magnitude(n_bits: int, n_pool: int) -> float:
     """Mean magnitude of the ``n_bits`` largest of ``n_pool`` standard normal values.
 
     Exact, by quadrature.

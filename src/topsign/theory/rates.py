@@ -14,12 +14,12 @@ from .._special import gammaln, ndtri
 from .order_statistics import mean_kept_magnitude
 
 
-def storage_bits(*, n_bits: int, n_pool: int) -> float:
+def storage_bits(n_bits: int, n_pool: int) -> float:
     """Information content of one adaptive code in bits: its signs and its set of locations.
 
     Exact: ``n_bits + log2(C(n_pool, n_bits))``, Section III-A of the paper.
 
-    >>> round(storage_bits(n_bits=512, n_pool=8192), 1)
+    >>> round(storage_bits(512, 8192), 1)
     3269.3
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
