@@ -329,8 +329,9 @@ def family_type(family: object) -> type[Recipe]:
     if isinstance(family, str) and family not in Recipe.families:
         from importlib.metadata import entry_points  # slow to import
 
-        for one in entry_points(group=ENTRY_POINTS, name=family):
-            one.load()
+        for one in entry_points(group=ENTRY_POINTS):
+            if one.name == family:
+                one.load()
     if isinstance(family, str) and family in Recipe.families:
         return Recipe.families[family]
     known = ", ".join(repr(name) for name in sorted(Recipe.families))
