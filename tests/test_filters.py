@@ -2,7 +2,6 @@
 
 import datetime
 import enum
-import json
 import time
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.index import filters
-from topsign.store import Metadata
 
 N_FEATURES = 64
 NOTES = [
@@ -40,7 +37,7 @@ def passing(test):
 CONDITIONS = [
     ("year >= 2020", lambda n: n.get("year", 0) >= 2020),
     ("year < 2003.5 and lang == 'it'", lambda n: n.get("year", 9999) < 2003.5 and n.get("lang") == "it"),
-    ("lang in ('en', \"de\") AND NOT draft = true", lambda n: n.get("lang") in ("en", "de") and not n.get("draft")),
+    ("lang in ('en', \"de\") and not draft == true", lambda n: n.get("lang") in ("en", "de") and not n.get("draft")),
     ("lang not in ('en') and lang != null", lambda n: n.get("lang") not in ("en", None)),
     ("year == null", lambda n: "year" not in n),
     (
@@ -96,18 +93,24 @@ def test_changes_are_seen(index, rng):
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("", "it ends where a field is expected"),
-        ("year", "it ends where a comparison is expected"),
-        ("year >=", "it ends where a value is expected"),
-        ("year >= 2020 and", "it ends where a field is expected"),
-        ("year >= 2020 lang", "'lang' is not expected"),
-        ("year + 1 == 3", r"cannot read '\+ 1 == 3'"),
+        ("", "invalid syntax"),
+        ("year", "a comparison is expected, got 'year'"),
+        ("year >=", "invalid syntax"),
+        ("year >= 2020 lang", "invalid syntax"),
+        ("year + 1 == 3", r"a field is expected before the comparison, got 'year \+ 1'"),
         ("year >= lang", "a number, a text in quotes, true, false or null is expected, got 'lang'"),
-        ("__import__('os')", r"a comparison is expected after '__import__', got '\('"),
-        ("lang in ('en'", r"'\)' is expected, got 'the end'"),
-        ("lang in 'en'", r"'\(' is expected"),
-        ("5 < year", "a field is expected, got '5'"),
+        ("__import__('os')", "a comparison is expected, got"),
+        ("lang in ('en'", "was never closed"),
+        ("lang in (open('x'),)", "a number, a text in quotes, true, false or null is expected"),
+        ("2000 < year < 2010", "compare one value at a time"),
+        ("year is null", "a comparison is one of"),
+        ("5 < year", "a field is expected before the comparison, got '5'"),
         ("draft > true", "> compares numbers or texts, got True"),
+        ("year == 1e999", "beyond the largest float"),
+        ("year == b'x'", "a number, a text in quotes"),
+        ("(" * 5000 + "a == 1" + ")" * 5000, "nested"),
+        ("not " * 50_000 + "a == 1", "characters"),
+        ("not " * 3000 + "a == 1", "nested"),
         ("colour == 'red'", "where names the field 'colour', which no entry has"),
     ],
 )
@@ -121,37 +124,6 @@ def test_where_must_be_text_or_dict(index):
         index.search(np.ones(N_FEATURES), where=["year"])
     with pytest.raises(TypeError, match="where must name fields by texts, got 3"):
         index.search(np.ones(N_FEATURES), where={3: 4})
-
-
-FLAT = [
-    {"year": 2020, "title": "a"},
-    {"title": 'a "quoted", {braceless} text\\'.replace("{", "").replace("}", ""), "year": -1.5e3},
-    {'x"year': 7, "title": '"year":9'},
-    {"title": ',"year":9', "year": None},
-    {"ye": 1, "yearly": 3, "year": True},
-    {"year": "2020"},
-    {"année": 3, "year": "\n\u2028 ü"},
-    {},
-    None,
-]
-
-
-@pytest.mark.parametrize("field", ["year", "title", 'x"year', "année", "absent", "a.b"])
-@pytest.mark.parametrize("notes", [FLAT, FLAT[:2] * 5, [None] * 3, [*FLAT, {"year": [1, "year"]}], [{"a": {"b": 1}}]])
-def test_scanned_fields_are_parsed_fields(notes, field):
-    """One pass over the text gives the same values as a parser, or nothing if a parser is needed."""
-    texts = [b"" if n is None else json.dumps(n, ensure_ascii=False, separators=(",", ":")).encode() for n in notes]
-    metadata = Metadata.of(texts)
-    parsed, scanned = filters._parse_field(metadata, field), filters._scan_field(metadata, field)
-    expected = [None if note is None else note.get(field) for note in notes]
-    if field != "a.b":
-        assert_array_equal(parsed.codes == 0, [value is None for value in expected])
-    nested = any(isinstance(value, dict) for note in notes for value in (note or {}).values())
-    assert (scanned is None) == (nested or any(isinstance(value, list) for value in expected))
-    if scanned is not None:
-        names = [{code: key for key, code in column.known.items()} for column in (parsed, scanned)]
-        assert [names[0][code] for code in parsed.codes] == [names[1][code] for code in scanned.codes]
-        assert_array_equal(parsed.numbers[parsed.codes], scanned.numbers[scanned.codes])
 
 
 def index_of(notes):
@@ -211,10 +183,10 @@ def test_values_of_dicts_are_taken_as_json_has_them(value, expected):
         ({"y": object()}, TypeError, "with numbers, texts, dates, true, false or None, got <object"),
         ("y > 'a'", ValueError, "where orders 'y' by 'a', but no entry has a text in that field, only a number"),
         ("lang >= 3", ValueError, "no entry has a number in that field, only a text"),
-        ("y > 1e999", ValueError, "1e999 is beyond the largest number"),
-        ("y == " + 5000 * "1", ValueError, "a number has at most 4,000 digits"),
-        (900 * "(" + "y == 1" + 900 * ")", ValueError, "nested more than 100 deep"),
-        (900 * "not " + "y == 1", ValueError, "nested more than 100 deep"),
+        ("y > 1e999", ValueError, "beyond the largest float"),
+        ("y == " + 5000 * "1", ValueError, "Exceeds the limit"),
+        (900 * "(" + "y == 1" + 900 * ")", ValueError, "nested"),
+        (900 * "not " + "y == 1", ValueError, "nested"),
         ("y == 1" + 100_000 * " and y == 1", ValueError, "it has 1,100,006 characters, at most 100,000 are read"),
     ],
 )
@@ -240,21 +212,6 @@ def test_fields_are_those_of_living_entries():
             found(index, "a == 1 or b == 2")
         assert found(index, "b == 2") == [2]
         index.compact()
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        [b'{ "a" : 1 , "b":2}', b'{"b": 3, "a"\n:\t4}', b"{}"],
-        [b'{"a":1,"a":7}', b'{"b":3}', b'{"a":4}'],
-    ],
-    ids=["spaces", "a key twice"],
-)
-def test_foreign_json_is_read_as_a_parser_reads_it(texts):
-    metadata = Metadata.of(texts)
-    column = filters._scan_field(metadata, "a") or filters._parse_field(metadata, "a")
-    values = {code: value for (_, value), code in column.known.items()}
-    assert [values[code] for code in column.codes] == [json.loads(text).get("a") for text in texts]
 
 
 def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):

@@ -1,44 +1,40 @@
-"""Filters: conditions on metadata in a small grammar, parsed without evaluating code.
+"""Filters: conditions on metadata, written like Python and parsed without evaluating code.
 
     where = "year >= 2020 and (lang in ('en', 'it') or not draft == true)"
 
 A condition compares a field by ``== != < <= > >=``, ``in`` or ``not in`` with numbers, quoted strings, ``true``,
 ``false`` and ``null``, and combines comparisons by ``and``, ``or``, ``not`` and parentheses. Fields of nested objects
-are written ``author.name``. A missing field is ``null``, which equals only ``null`` and is neither smaller nor larger
-than any value. Integers of any size are compared exactly. Dates are compared as ISO strings.
+are written ``author.name``, other names in quotes, ``'doc-type' == 'letter'``. A missing field is ``null``, which equals
+only ``null`` and is neither smaller nor larger than any value. Integers of any size are compared exactly. Dates are
+compared as ISO strings.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime
 import enum
 import json
 import math
 import operator
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .._arrays import Booleans, Float64, Int32
-from ..store import Metadata, Segment, Snapshot
+from ..store import Segment, Snapshot
 
 Where = str | Mapping[str, Any]
 
-TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|-?\.\d+)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
-    r"|(?P<name>[^\W\d][\w.-]*)|(?P<sign>==|!=|<=|>=|<>|[<>=(),]))"
-)
 ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-LITERALS = {"true": True, "false": False, "null": None, "none": None}
+SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+LITERALS = {"true": True, "false": False, "null": None}
 MAX_LENGTH, MAX_DEPTH = 100_000, 100
 """Maximum length of a condition, and maximum nesting of parentheses and ``not``."""
-
-MAX_DIGITS = 4000
-"""Digits of an integer; Python reads no more than 4,300."""
 
 EXAMPLE = "\"year >= 2020 and lang in ('en', 'it')\""
 
@@ -71,7 +67,7 @@ def parse_where(where: Where) -> Condition:
         raise TypeError(
             f"where must be a string such as {EXAMPLE}, or a dict of equalities, got {type(where).__name__}"
         )
-    return _Parser(where).parse()
+    return _parse_text(where)
 
 
 def tests_of(condition: Condition) -> list[FieldTest]:
@@ -201,37 +197,10 @@ def _columns(segment: Segment, fields: set[str]) -> dict[str, Column]:
         if metadata is None:
             found[field] = Column.of([None] * n_entries, n_entries)
         else:
-            found[field] = _scan_field(metadata, field) or _parse_field(metadata, field)
+            texts = metadata.texts(range(n_entries))
+            notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
+            found[field] = Column.of((_value(note, field) for note in notes), n_entries)
     return found
-
-
-def _parse_field(metadata: Metadata, field: str) -> Column:
-    texts = metadata.texts(range(len(metadata.starts) - 1))
-    notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
-    return Column.of((_value(note, field) for note in notes), len(texts))
-
-
-def _scan_field(metadata: Metadata, field: str) -> Column | None:
-    """Return what :func:`_parse_field` does, several times as fast, for objects that hold no others; else None.
-
-    Quotes within JSON strings are escaped, so that a key between ``{`` or ``,`` and a colon is a key of the object.
-    """
-    text, n_entries = metadata.text.tobytes(), len(metadata.starts) - 1
-    if text.count(b"{") != np.count_nonzero(np.diff(metadata.starts)):
-        return None  # objects within objects, or braces in texts
-    key = re.escape(json.dumps(field, ensure_ascii=False).encode())
-    pattern = re.compile(rb"[{,]\s*" + key + rb'\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*"|\[|[^,}\[\s]+)', re.DOTALL)
-    found = [(match.start(), match[1]) for match in pattern.finditer(text)]
-    tokens = [token for _, token in found]
-    rows = np.searchsorted(metadata.starts, np.array([start for start, _ in found], np.int64), side="right") - 1
-    distinct = dict.fromkeys(tokens)
-    if b"[" in distinct or (np.diff(rows) <= 0).any():
-        return None  # lists, or a key that stands twice in one object
-    column = Column.of(json.loads(b"[" + b",".join(distinct) + b"]"), len(distinct))
-    codes = dict(zip(distinct, column.codes.tolist(), strict=True))
-    values = np.zeros(n_entries, np.int32)
-    values[rows] = np.fromiter(map(codes.__getitem__, tokens), np.int32, len(tokens))
-    return Column(values, column.known, column.numbers)
 
 
 def _value(note: Any, field: str) -> Any:
@@ -308,129 +277,79 @@ def _plain(value: Any, field: str) -> Any:
     return value
 
 
-class _Parser:
-    """Recursive descent over the tokens of a condition."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.tokens, self.at, self.depth = text, list[tuple[str, str]](), 0, 0
+@lru_cache(maxsize=64)
+def _parse_text(text: str) -> Condition:
+    """Parse a condition as a Python expression, of which only comparisons and their combinations are accepted."""
+    shown = text if len(text) <= 200 else text[:200] + "..."
+    try:
         if len(text) > MAX_LENGTH:
-            self.fail(f"it has {len(text):,} characters, at most {MAX_LENGTH:,} are read")
-        end, last = 0, len(text.rstrip())
-        while end < last:
-            match = TOKEN.match(text, end)
-            if match is None:
-                self.fail(f"cannot read {text[end:].strip()[:12]!r}")
-            end = match.end()
-            kind = str(match.lastgroup)
-            self.tokens.append((kind, match[kind]))
+            raise ValueError(f"it has {len(text):,} characters, at most {MAX_LENGTH:,} are read")
+        return _condition(ast.parse(text.strip(), mode="eval").body, 0)
+    except SyntaxError as error:
+        problem = error.msg
+    except (MemoryError, RecursionError):
+        problem = "it is nested too deeply"
+    except ValueError as error:
+        problem = str(error)
+    raise ValueError(f"where={shown!r} is not a condition: {problem}; write it like {EXAMPLE}")
 
-    def fail(self, problem: str) -> NoReturn:
-        shown = self.text if len(self.text) <= 200 else self.text[:200] + "..."
-        raise ValueError(f"where={shown!r} is not a condition: {problem}; write it like {EXAMPLE}")
 
-    def parse(self) -> Condition:
-        condition = self.either()
-        if self.at < len(self.tokens):
-            self.fail(f"{self.tokens[self.at][1]!r} is not expected")
-        return condition
-
-    def either(self) -> Condition:
-        return self.join("or", self.both)
-
-    def both(self) -> Condition:
-        return self.join("and", self.single)
-
-    def join(self, word: str, part: Callable[[], Condition]) -> Condition:
-        parts = [part()]
-        while self.took(word):
-            parts.append(part())
-        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
-
-    def single(self) -> Condition:
-        if self.took("not"):
-            return self.nested(lambda: Joined("not", (self.single(),)))
-        if self.took("("):
-            condition = self.nested(self.either)
-            self.expect(")")
-            return condition
-        kind, field = self.next("a field")
-        if kind == "text":
-            field = _unquoted(field)
-        elif kind != "name" or field.lower() in LITERALS:
-            self.fail(f"a field is expected, got {field!r}")
-        return self.comparison(field)
-
-    def nested(self, part: Callable[[], Condition]) -> Condition:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.fail(f"it is nested more than {MAX_DEPTH} deep")
-        condition = part()
-        self.depth -= 1
-        return condition
-
-    def comparison(self, field: str) -> Condition:
-        if self.took("not"):
-            self.expect("in")
-            return Joined("not", (FieldTest(field, "in", self.values()),))
-        if self.took("in"):
-            return FieldTest(field, "in", self.values())
-        _, sign = self.next("a comparison")
-        if sign in ("=", "=="):
-            return FieldTest(field, "in", (self.value(),))
-        if sign in ("!=", "<>"):
-            return Joined("not", (FieldTest(field, "in", (self.value(),)),))
-        if sign not in ORDERED:
-            self.fail(f"a comparison is expected after {field!r}, got {sign!r}")
-        value = self.value()
+def _condition(node: ast.expr, depth: int) -> Condition:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(node, ast.BoolOp):
+        joined = "and" if isinstance(node.op, ast.And) else "or"
+        return Joined(joined, tuple(_condition(part, depth + 1) for part in node.values))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return Joined("not", (_condition(node.operand, depth + 1),))
+    if not isinstance(node, ast.Compare):
+        raise ValueError(f"a comparison is expected, got {_shown(node)}")
+    if len(node.ops) > 1:
+        raise ValueError(f"compare one value at a time and join with and, got {_shown(node)}")
+    field, sign, right = _field(node.left), type(node.ops[0]), node.comparators[0]
+    if sign in (ast.In, ast.NotIn):
+        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            right = ast.Tuple([right])  # ("en") is one value in parentheses
+        test = FieldTest(field, "in", tuple(_literal(one) for one in right.elts))
+    elif sign in (ast.Eq, ast.NotEq):
+        test = FieldTest(field, "in", (_literal(right),))
+    elif sign in SIGNS:
+        value = _literal(right)
         if isinstance(value, bool) or value is None:
-            self.fail(f"{sign} compares numbers or texts, got {value!r}")
-        return FieldTest(field, sign, (value,))
+            raise ValueError(f"{SIGNS[sign]} compares numbers or texts, got {value!r}")
+        test = FieldTest(field, SIGNS[sign], (value,))
+    else:
+        raise ValueError(f"a comparison is one of == != < <= > >= in, not in; got {_shown(node)}")
+    return Joined("not", (test,)) if sign in (ast.NotEq, ast.NotIn) else test
 
-    def values(self) -> tuple[Any, ...]:
-        self.expect("(")
-        values = [self.value()]
-        while self.took(","):
-            values.append(self.value())
-        self.expect(")")
-        return tuple(values)
 
-    def value(self) -> Any:
-        kind, token = self.next("a value")
-        if kind == "number":
-            return self.number(token)
-        if kind == "text":
-            return _unquoted(token)
-        if token.lower() in LITERALS:
-            return LITERALS[token.lower()]
-        self.fail(f"a number, a text in quotes, true, false or null is expected, got {token!r}")
+def _field(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id in LITERALS:
+        raise ValueError(f"a field is expected before the comparison, got {_shown(node)}")
+    return ".".join([node.id, *reversed(parts)])
 
-    def number(self, token: str) -> int | float:
-        if re.fullmatch(r"-?\d+", token):
-            if len(token) > MAX_DIGITS:
-                self.fail(f"a number has at most {MAX_DIGITS:,} digits")
-            return int(token)
-        value = float(token)
-        if not math.isfinite(value):
-            self.fail(f"{token} is beyond the largest number")
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name) and node.id in LITERALS:
+        return LITERALS[node.id]
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
+    value = inner.value if isinstance(inner, ast.Constant) else ...
+    if isinstance(value, (int, float)) and not (negative and isinstance(value, bool)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a number is beyond the largest float")
+        return -value if negative else value
+    if (value is None or isinstance(value, str)) and not negative:
         return value
-
-    def next(self, what: str) -> tuple[str, str]:
-        if self.at == len(self.tokens):
-            self.fail(f"it ends where {what} is expected")
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def took(self, token: str) -> bool:
-        found = self.at < len(self.tokens) and self.tokens[self.at][0] != "text"
-        found = found and self.tokens[self.at][1].lower() == token
-        self.at += found
-        return found
-
-    def expect(self, token: str) -> None:
-        if not self.took(token):
-            found = self.tokens[self.at][1] if self.at < len(self.tokens) else "the end"
-            self.fail(f"{token!r} is expected, got {found!r}")
+    raise ValueError(f"a number, a text in quotes, true, false or null is expected, got {_shown(node)}")
 
 
-def _unquoted(token: str) -> str:
-    return re.sub(r"\\(.)", r"\1", token[1:-1])
+def _shown(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return repr(text if len(text) <= 40 else text[:40] + "...")
