@@ -79,16 +79,16 @@ class ProjectedRecipe(Recipe):
     def n_bytes(self) -> int:
         """Bytes of one code without its factor."""
 
-    @property
+    @lazy
     def code_bytes(self) -> int:
         return self.n_bytes + (0 if self.factor is None else FACTOR_BYTES)
 
-    @property
+    @lazy
     def factor(self) -> str | None:
         """Kind of the factor at the end of a code; None if there is none."""
         return "log" if self.metric == "inner_product" else None
 
-    @property
+    @lazy
     def width(self) -> int:
         """Number of levels of a code."""
         return self.n_pool
@@ -124,11 +124,11 @@ class ProjectedRecipe(Recipe):
     def null(self) -> Null | None:
         """Null distribution of estimated correlations; None if it is not known."""
 
-    @property
+    @lazy
     def n_features(self) -> int:
         return self.projection.n_features
 
-    @property
+    @lazy
     def n_pool(self) -> int:
         """Projections computed for each signal."""
         return self.projection.n_pool
@@ -138,11 +138,11 @@ class ProjectedRecipe(Recipe):
         """Seed of the projection."""
         return self.projection.seed
 
-    @property
+    @lazy
     def block_signals(self) -> int:
         return self.projection.block_signals
 
-    @property
+    @lazy
     def query_nbytes(self) -> int:
         return 4 * max(self.projection.shape)
 

@@ -46,7 +46,7 @@ class SignsRecipe(ProjectedRecipe):
 
     per_byte: ClassVar[int]  # projections of the pool per byte of a code
 
-    @property
+    @lazy
     def n_bytes(self) -> int:
         return self.n_pool // self.per_byte
 
@@ -55,11 +55,11 @@ class SignsRecipe(ProjectedRecipe):
     def n_kept(self) -> int:
         """Number of projections whose signs a code keeps."""
 
-    @property
-    def center(self) -> Float32 | None:  # type: ignore[override]
+    @lazy
+    def center(self) -> Float32 | None:
         return self.mean
 
-    @property
+    @lazy
     def scorings(self) -> tuple[str, ...]:
         return SCORINGS
 
@@ -163,7 +163,7 @@ class SignsRecipe(ProjectedRecipe):
         flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
         return self.projection.kind if flat else "gaussian"
 
-    @property
+    @lazy
     def null(self) -> Null:
         from ..significance.null_distributions import ScoreNull
 
@@ -547,7 +547,7 @@ class SignRecipe(SignsRecipe):
     kind: ClassVar[str] = "signs"
     per_byte: ClassVar[int] = 8
 
-    @property
+    @lazy
     def n_kept(self) -> int:
         return self.n_pool
 
@@ -577,7 +577,7 @@ class GroupedRecipe(SignsRecipe):
     kind: ClassVar[str] = "groups"
     per_byte: ClassVar[int] = 2 * GROUP
 
-    @property
+    @lazy
     def n_kept(self) -> int:
         return self.n_pool // GROUP
 
