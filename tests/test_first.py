@@ -381,7 +381,7 @@ def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, 
             call()
     assert list(tmp_path.iterdir()) == []
     if index.family == "trellis":
-        for name in ("recipe", "header"):
+        for name in ("recipe", "info"):
             with pytest.raises(NotFittedError, match="has not learned its recipe yet"):
                 getattr(index, name)
         index.fit(steep(rng, 700))

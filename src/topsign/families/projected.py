@@ -177,7 +177,8 @@ class ProjectedRecipe(Recipe):
         self.projection.project_block(block.values, None, out)
 
     def project(self, queries: Array, *, part: slice | None = None, name: str = "queries") -> tuple[Float32, Float64]:
-        self.check_projection()
+        if "claimed_fingerprint" in self.__dict__:
+            self.check_projection()
         first, end, _ = (part or slice(None)).indices(len(queries))
         out, norms = np.empty((end - first, self.n_pool), np.float32), np.empty(end - first)
         n_rows = self.projection.block_signals

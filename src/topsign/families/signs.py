@@ -158,6 +158,11 @@ class SignsRecipe(ProjectedRecipe):
         return n_compared, self.n_pool
 
     @lazy
+    def _expected_scale(self) -> float:
+        """Factor of sums of kept projections, such that they estimate inner products with the query."""
+        return float(self.law().expected_scale)
+
+    @lazy
     def _law_pool(self) -> str:
         """Kind of projection whose null distribution applies."""
         flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
@@ -191,7 +196,7 @@ class SignsRecipe(ProjectedRecipe):
         if n_kept < self.n_pool:
             factors, spreads = self._kept_scales(projected, norms)
         else:
-            factors = np.divide(self.law().expected_scale, norms, out=np.zeros(len(norms)), where=norms > 0)
+            factors = np.divide(self._expected_scale, norms, out=np.zeros(len(norms)), where=norms > 0)
         return CodeComparison(self.scorer, self.rounded(projected, factors), *shared, spreads)
 
     def _n_queried(self, scoring: str, adaptive_bits: object) -> int:

@@ -172,13 +172,11 @@ def _pieces(parts: list[slice], n_rows: int) -> Iterator[slice]:
             yield slice(start, min(start + n_rows, part.stop))
 
 
-def encoder_for(device: str | None, recipe: Recipe | type[Recipe]) -> EncoderOf | None:
-    """Return the factory of encoders for a device, or None for the CPU.
+def encoder_for(device: str, recipe: Recipe | type[Recipe]) -> EncoderOf:
+    """Return the factory of encoders for a device.
 
     Raises before anything is learned if the device does not support the recipe, or its class if it is not learned yet.
     """
-    if device is None:
-        return None
     gpu = load_extension("gpu")
     gpu.check_encoder(recipe, device)
     made: EncoderOf = lru_cache(maxsize=1)(lambda known: gpu.block_encoder(known, device))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from ..search import (
     Progress,
     QueryBlock,
     RangeLimit,
-    RegionSearch,
     Source,
     VisitReport,
     find_groups,
@@ -35,7 +34,7 @@ from ..search import (
 )
 from ..significance import ScoreCalibration
 from ..store import Store
-from .addition import DeferredIndex, kept_feature_names
+from .addition import FEATURES, DeferredIndex, kept_feature_names
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
 from .regions import IndexRegions, RecallCheck, check_visits
@@ -58,7 +57,9 @@ class LearnedIndex:
 
     recipe: Recipe
     store: Store
-    _parsed: dict[str, tuple[Record, Any]] = field(default_factory=dict, repr=False)  # records that were read
+    _parsed: dict[str, tuple[Record, IndexCalibration]] = field(
+        default_factory=dict, repr=False
+    )  # records that were read
 
     @lazy
     def significance(self) -> Significance:
@@ -73,26 +74,18 @@ class LearnedIndex:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, or None."""
-        return kept_feature_names(self.store.sources, self.recipe.n_features, self.store.path)
+        sources = self.store.sources
+        return kept_feature_names(sources, self.recipe.n_features, self.store.path) if FEATURES in sources else None
 
     @property
     def calibration(self) -> IndexCalibration | None:
-        """Null distributions learned by ``calibrate``, or None."""
-        found: IndexCalibration | None = self._record(KEY, IndexCalibration.from_json)
-        return found
-
-    def keep_record(self, name: str, record: Record) -> None:
-        """Store a record with the index."""
-        self.store.apply(lambda change: change.keep_source(name, record))
-
-    def _record(self, name: str, parse: Callable[[Record, str], Any]) -> Any:
-        """Return what a stored record says, parsed once; None if there is none."""
-        record = self.store.sources.get(name)
+        """Null distributions learned by ``calibrate``, parsed once, or None."""
+        record = self.store.sources.get(KEY)
         if record is None:
             return None
-        known = self._parsed.get(name)
+        known = self._parsed.get(KEY)
         if known is None or known[0] is not record:
-            self._parsed[name] = known = record, parse(record, self.store.path or "memory")
+            self._parsed[KEY] = known = record, IndexCalibration.from_json(record, self.store.path or "memory")
         return known[1]
 
 
@@ -122,42 +115,10 @@ MAX_PLACES = 2**26
 """Places of results, most of which may be empty because k exceeds the number of entries."""
 
 
-def find_nearest(
-    scans: Iterator[tuple[slice, QueryBlock]],
-    entries: EntrySet,
-    queries: Array,
-    k: int,
-    *,
-    originals: ExactSignals | None,
-    candidates: int,
-    region_search: RegionSearch | None,
-) -> Neighbors:
-    """Return the k nearest entries of each query, by internal ids."""
-    if k > len(entries) and k * len(queries) > MAX_PLACES:
-        raise ValueError(
-            f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} entries "
-            "are considered, so that most places would be empty; give a k of at most that number"
-        )
-    blocks, visited = [], []
-    for block, scan in scans:
-        if region_search is not None:
-            hits, visit_report = region_search.find(scan, queries[block])
-            visited.append(visit_report)
-        elif originals is None:
-            hits = entries.nearest(scan, k)
-        else:
-            hits = rank_exactly(scan, entries.nearest(scan, candidates), originals, queries[block], k)
-        blocks.append(FoundBlock(block, hits, scan.light()))
-    found = Neighbors.of_blocks(blocks, entries, len(queries), k)
-    return found if region_search is None else found._with_report(VisitReport.joined(visited), region_search.recall_of)
-
-
 def originals_for(
-    rescore: Source | bool | int | None, entries: EntrySet, recipe: Recipe, k: int, *, kept: str | None
-) -> tuple[ExactSignals | None, int]:
+    rescore: Source | bool | int, entries: EntrySet, recipe: Recipe, k: int, *, kept: str | None
+) -> tuple[ExactSignals, int]:
     """Return the signals to rescore with (those that the user gave, or that the index keeps), and how many."""
-    if rescore is None or rescore is False:
-        return None, k
     candidates = k * RESCORED if rescore is True or not isinstance(rescore, (int, np.integer)) else int(rescore)
     if candidates < k:
         raise ValueError(f"rescore={candidates} candidates are fewer than k={k}; rescore more, or lower k")
@@ -362,19 +323,39 @@ class BaseIndex(ABC):
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
         entries = whole.filtered(among, where, gather=recall is None and probes is None)
-        originals, candidates = originals_for(rescore, whole, self.recipe, k, kept=self.originals)
+        state, originals, candidates = self._learned(), None, k
+        calibration = state.calibration
+        if rescore is not None and rescore is not False:
+            originals, candidates = originals_for(rescore, whole, state.recipe, k, kept=self.originals)
         if adaptive_bits is None:
-            self._learned().significance.observe(whole, queries, scoring, self._state.calibration)
+            state.significance.observe(whole, queries, scoring, calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
         region_search = None
         if recall is not None or probes is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
-            region_search = self._learned().regions.search(whole, entries, k=k, recall=recall, probes=probes)
-        scans = self._query_blocks(queries, nulls=self.nulls, **options)
-        return find_nearest(
-            scans, entries, queries, k, originals=originals, candidates=candidates, region_search=region_search
-        ).finished(whole, with_metadata=with_metadata)
+            region_search = state.regions.search(whole, entries, k=k, recall=recall, probes=probes)
+        nulls = None if calibration is None else self.nulls
+        scans = self._query_blocks(queries, nulls=nulls, **options)
+        if k > len(entries) and k * len(queries) > MAX_PLACES:
+            raise ValueError(
+                f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} "
+                "entries are considered, so that most places would be empty; give a k of at most that number"
+            )
+        blocks, visited = [], []
+        for block, scan in scans:
+            if region_search is not None:
+                hits, visit_report = region_search.find(scan, queries[block])
+                visited.append(visit_report)
+            else:
+                hits = entries.nearest(scan, candidates)
+                if originals is not None:
+                    hits = rank_exactly(scan, hits, originals, queries[block], k)
+            blocks.append(FoundBlock(block, hits, scan.light()))
+        found = Neighbors.of_blocks(blocks, entries, len(queries), k)
+        if region_search is not None:
+            found = replace(found, visit_report=VisitReport.joined(visited), recall_of=region_search.recall_of)
+        return found.finished(whole, with_metadata=with_metadata)
 
     def within(
         self,
@@ -521,7 +502,7 @@ class BaseIndex(ABC):
         signals = choose_impostors(given, own, kept_sample(state.store.snapshot))
         options: Any = {"random_state": random_state, "progress": progress}
         learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
-        state.keep_record(KEY, learned.to_json())
+        state.store.apply(lambda change: change.keep_source(KEY, learned.to_json()))
         return learned.scores
 
     def check(self, queries: npt.ArrayLike | None = None, *, k: int = 10, recall: float | None = 0.95) -> IndexCheck:
@@ -572,4 +553,6 @@ class BaseIndex(ABC):
 
     def _checked(self, signals: npt.ArrayLike, name: str) -> Array:
         """Return signals as rows, of the features of this index."""
-        return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
+        state = self._learned()
+        names = state.feature_names
+        return as_signals(signals, n_features=state.recipe.n_features, name=name, feature_names=names)

@@ -4,9 +4,9 @@
 
 A condition compares a field by ``== != < <= > >=``, ``in`` or ``not in`` with numbers, quoted strings, ``true``,
 ``false`` and ``null``, and combines comparisons by ``and``, ``or``, ``not`` and parentheses. Fields of nested objects
-are written ``author.name``, other names in quotes, ``'doc-type' == 'letter'``. A missing field is ``null``, which equals
-only ``null`` and is neither smaller nor larger than any value. Integers of any size are compared exactly. Dates are
-compared as ISO strings.
+are written ``author.name``, other names in quotes, ``'doc-type' == 'letter'``. A missing field is ``null``, which
+equals only ``null`` and is neither smaller nor larger than any value. Integers of any size are compared exactly. Dates
+are compared as ISO strings.
 """
 
 from __future__ import annotations

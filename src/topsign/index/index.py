@@ -138,10 +138,11 @@ class Index(BaseIndex):
         return index_of(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
 
     def _entries(self) -> EntrySet:
-        return LocalEntries(self.recipe, self._store.snapshot)
+        state = self._learned()
+        return LocalEntries(state.recipe, state.store.snapshot)
 
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
-        return query_blocks(self.recipe, queries, engine=self._engine, **options)
+        return query_blocks(self._state.recipe, queries, engine=self._engine, **options)
 
     # Parts
 
@@ -232,22 +233,22 @@ class Index(BaseIndex):
         return self._write(signals, device=device, replacing=False, **given)
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
-        deferred, made = self._deferred, None
-        encoder = encoder_for(device, self.recipe if deferred is None else deferred.recipe_type)
-        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "encoder": encoder}
+        state, made = self._state, None
+        recipe = state.recipe_type if isinstance(state, DeferredIndex) else state.recipe
+        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": state.feature_names}
+        known["encoder"] = None if device is None else encoder_for(device, recipe)
         addition = Addition.checked(signals, **known, **options)
-        if deferred is not None:
-            if deferred.can_wait(addition):
+        if isinstance(state, DeferredIndex):
+            if state.can_wait(addition):
                 return np.empty(0, np.int64)
             with self._learning:
-                if self._deferred is not None:  # no other thread was first
-                    recipe, store, made = self._deferred.learn_first(addition)
-                    self._state = LearnedIndex(recipe, store)
-        state = self._learned()
+                if isinstance(self._state, DeferredIndex):  # no other thread was first
+                    learned, store, made = self._state.learn_first(addition)
+                    self._state = LearnedIndex(learned, store)
+            state = self._learned()
+        known = {"originals": state.store.originals}
         return state.store.apply(
-            lambda change: addition.write(
-                change, state.recipe, made, originals=state.store.originals, assigned=state.regions.assigned(change)
-            )
+            lambda change: addition.write(change, state.recipe, made, assigned=state.regions.assigned(change), **known)
         )
 
     def upsert(

@@ -270,27 +270,23 @@ class Neighbors(ResultTable):
     def _visited(self) -> VisitReport:
         return VisitReport.everything(len(self), NOT_ASKED) if self.visit_report is None else self.visit_report
 
-    def _with_report(self, visit_report: VisitReport, recall_of: str) -> Neighbors:
-        """Return the same neighbours of a search that visited a part of the entries."""
-        return replace(self, visit_report=visit_report, recall_of=recall_of)
-
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
         """Return the hits of all blocks; each query of a block has the same number of them."""
-
-        def filled(empty: Any, values: Callable[[FoundBlock], Any]) -> Any:
-            for one in blocks:
-                shape = one.rows.stop - one.rows.start, len(one.hits) // (one.rows.stop - one.rows.start)
-                empty[one.rows, : shape[1]] = values(one).reshape(shape)
-            return empty
+        ids, (scores, logs) = np.full((n_queries, k), -1, np.int64), np.full((2, n_queries, k), np.nan)
+        for one in blocks:
+            shape = one.rows.stop - one.rows.start, -1
+            found = one.hits.ids.reshape(shape)
+            for column, values in (ids, found), (scores, one.hits.scores), (logs, one.hits.log10_p_values):
+                column[one.rows, : found.shape[1]] = values.reshape(shape)
 
         def measure() -> Float64:
-            distances: Float64 = filled(np.full((n_queries, k), np.nan), lambda one: one.distances(entries))
+            distances = np.full((n_queries, k), np.nan)
+            for one in blocks:
+                found = one.distances(entries).reshape(one.rows.stop - one.rows.start, -1)
+                distances[one.rows, : found.shape[1]] = found
             return distances
 
-        ids = filled(np.full((n_queries, k), -1, np.int64), lambda one: one.hits.ids)
-        scores = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.scores)
-        logs = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.log10_p_values)
         return cls(ids, scores, logs, n_entries=len(entries), measure=measure)
 
     def __len__(self) -> int:

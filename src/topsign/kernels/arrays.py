@@ -155,7 +155,7 @@ class Scoring:
     ring: Ring | None = None
     layout: Layout | None = None
 
-    @property
+    @lazy
     def limit(self) -> int:
         """Largest magnitude of rounded values of queries, such that sums fit 32 bits."""
         most = MAX_VALUE // 4 if self.kind == "signs" else MAX_VALUE  # tables of signs have sums of four values
@@ -190,6 +190,15 @@ class CodeRange:
     alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
     ids: Int64 | None = None  # None: rows
     is_ascending: bool = True  # whether ids ascend
+
+
+class CodeRanges(tuple[CodeRange, ...]):
+    """Ranges that are searched together, with the structure that kernels take once it is made."""
+
+    structure: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CodeRanges, (tuple(self),)  # without the addresses of this process
 
 
 @dataclass(frozen=True, eq=False)

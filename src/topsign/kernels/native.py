@@ -22,6 +22,7 @@ from .arrays import (
     KINDS,
     CodeBlocks,
     CodeRange,
+    CodeRanges,
     Int8,
     Int16,
     Layout,
@@ -279,7 +280,7 @@ def c_scoring(scoring: Scoring) -> CScoring:
 
 
 def c_queries(queries: RoundedQueries) -> CQueries:
-    return CQueries(address(queries.values), address(queries.scales), address(queries.constants), len(queries))
+    return CQueries(address(queries.values), address(queries.scales), address(queries.constants), len(queries.scales))
 
 
 def c_preparation(asked: Preparation) -> CPreparation:
@@ -299,8 +300,14 @@ def c_codes(one: CodeRange) -> CCodes:
 
 
 def c_code_ranges(ranges: Sequence[CodeRange]) -> CCodeRanges:
-    made = (CCodes * len(ranges))(*map(c_codes, ranges))
-    return CCodeRanges(made, len(made))
+    """Return the structure, which is kept with ranges that are searched again."""
+    made: CCodeRanges | None = getattr(ranges, "structure", None)
+    if made is None:
+        codes = (CCodes * len(ranges))(*map(c_codes, ranges))
+        made = CCodeRanges(codes, len(codes))
+        if isinstance(ranges, CodeRanges):
+            ranges.structure = made
+    return made
 
 
 def c_region_codes(codes: RegionCodes) -> CRegionCodes:
@@ -557,7 +564,7 @@ class Kernels:
 
     def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries) -> Float32:
         """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
-        out = np.empty((len(queries), len(codes)), np.float32)
+        out = np.empty((len(queries.scales), len(codes)), np.float32)
         arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), address(out)
         self._call("ts_scores", *arguments)
         return out
@@ -569,7 +576,7 @@ class Kernels:
 
         Sorted by falling score, then by id. Scores are those of :meth:`scores`.
         """
-        rows, values, best = _best(len(queries), k)
+        rows, values, best = _best(len(queries.scales), k)
         self._call("ts_rank", c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
         return rows, values
 
@@ -581,7 +588,7 @@ class Kernels:
         bounds: Float32,
     ) -> tuple[Int64, Int64, Float32]:
         """Return starts (n_queries + 1,), ascending rows and scores of all codes that reach the bound of each query."""
-        arguments, n_queries = (c_scoring(scoring), c_code_ranges(ranges), c_queries(queries)), len(queries)
+        arguments, n_queries = (c_scoring(scoring), c_code_ranges(ranges), c_queries(queries)), len(queries.scales)
         capacity = 1024 * max(1, n_queries)
         while True:
             rows, values = np.empty(capacity, np.int64), np.empty(capacity, np.float32)
@@ -619,7 +626,7 @@ class Kernels:
         self, scoring: Scoring, codes: RegionCodes, visits: Visits, queries: RoundedQueries, k: int
     ) -> tuple[Int64, Float32]:
         """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
-        rows, values, best = _best(len(queries), k)
+        rows, values, best = _best(len(queries.scales), k)
         places = CVisits(address(visits.starts), address(visits.regions))
         self._call("ts_visit", c_scoring(scoring), c_region_codes(codes), places, c_queries(queries), best)
         return rows, values

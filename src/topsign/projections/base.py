@@ -63,7 +63,7 @@ class Projection(ABC):
         self.n_pool = check_count(self.n_features if n_pool is None else n_pool, "n_pool", maximum=MAX_POOL)
         self.seed = make_seed(random_state)
 
-    @property
+    @lazy
     def shape(self) -> tuple[int, int]:
         """(n_pool, n_features)"""
         return self.n_pool, self.n_features
@@ -73,7 +73,7 @@ class Projection(ABC):
         """Options besides shape and seed."""
         return {}
 
-    @property
+    @lazy
     def block_signals(self) -> int:
         """Number of signals per block."""
         return max(1, self.block_bytes // (4 * max(self.shape)))

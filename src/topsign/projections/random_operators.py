@@ -47,7 +47,7 @@ class IndependentRows(Projection):
         """Whether the complete matrix fits the workspace and is kept."""
         return self.n_pool <= self._rows_in_workspace
 
-    @property
+    @lazy
     def block_signals(self) -> int:
         """Number of signals per block; large if the matrix has to be generated again for each block."""
         block_bytes = self.block_bytes if self.fits else self.workspace_bytes
@@ -201,7 +201,7 @@ class StackedBlocks(Projection):
     If the pool ends inside the last operator, a random subset of its rows is used.
     """
 
-    @property
+    @lazy
     def n_blocks(self) -> int:
         return -(-self.n_pool // self.n_features)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from .._arrays import Array, Float64, Int64
 from ..families import Comparison, PairComparison
-from ..kernels import CodeRange, RegionCodes, Visits
+from ..kernels import CodeRange, CodeRanges, RegionCodes, Visits
 from ..store import Snapshot
 
 
@@ -26,9 +27,9 @@ class Hits:
     rows: Int64  # of the snapshot
     ids: Int64
     values: Array  # float32 values as the engine computed them, larger is closer: these decide the order
-    scores: Float64 = field(default_factory=lambda: np.empty(0))  # empty until measured
-    log10_p_values: Float64 = field(default_factory=lambda: np.empty(0))
-    distances: Float64 = field(default_factory=lambda: np.empty(0))
+    scores: Float64 = field(default_factory=partial(np.empty, 0))  # empty until measured
+    log10_p_values: Float64 = field(default_factory=partial(np.empty, 0))
+    distances: Float64 = field(default_factory=partial(np.empty, 0))
 
     @classmethod
     def none(cls) -> Hits:
@@ -39,7 +40,9 @@ class Hits:
     @classmethod
     def ranked(cls, snapshot: Snapshot, rows: Int64, values: Array) -> Hits:
         """Return the best entries of each query, (n_queries, k), in order."""
-        return cls.listed(snapshot, *_complete(snapshot, rows, values))
+        if (rows < 0).any():
+            _complete(snapshot, rows, values)
+        return cls.listed(snapshot, rows, values)
 
     @classmethod
     def listed(cls, snapshot: Snapshot, rows: Int64, values: Array) -> Hits:
@@ -88,15 +91,14 @@ class Hits:
         return len(self.queries)
 
 
-def _complete(snapshot: Snapshot, rows: Int64, values: Array) -> tuple[Int64, Array]:
-    """Kernels return row -1 for scores of -inf (overflow); replace these with the next entries by id."""
+def _complete(snapshot: Snapshot, rows: Int64, values: Array) -> None:
+    """Kernels return row -1 for scores of -inf (overflow); replace these with the next entries by id, in place."""
     for query in np.flatnonzero((rows < 0).any(axis=1)):
         empty = rows[query] < 0
         alive = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
         others = np.setdiff1d(alive, rows[query])
         by_id = np.argsort(snapshot.gather("ids", others))
         rows[query, empty], values[query, empty] = others[by_id[: empty.sum()]], -np.inf
-    return rows, values
 
 
 class Engine(Protocol):
@@ -129,8 +131,11 @@ class KernelEngine:
 ENGINE = KernelEngine()
 
 
-def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[CodeRange]:
+def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> CodeRanges:
     """Return the segments that have entries alive with ids from ``first_id`` on, and only those entries."""
+    known: CodeRanges | None = snapshot.derived.get("ranges")
+    if known is not None and not first_id:
+        return known
     ranges = []
     for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
         alive = segment.alive
@@ -139,10 +144,13 @@ def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[CodeRange]:
             alive = np.packbits(living, bitorder="little")
         if segment.n_alive and (alive is None or alive.any()):
             ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
-    return ranges
+    found = CodeRanges(ranges)
+    if not first_id:
+        snapshot.derived["ranges"] = found  # complete, because other threads may search at the same time
+    return found
 
 
-def row_ranges(snapshot: Snapshot, rows: Int64) -> list[CodeRange]:
+def row_ranges(snapshot: Snapshot, rows: Int64) -> CodeRanges:
     """Return the segments with only the entries in these rows."""
     ranges = []
     for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
@@ -151,17 +159,17 @@ def row_ranges(snapshot: Snapshot, rows: Int64) -> list[CodeRange]:
         if kept.any():
             alive = np.packbits(kept, bitorder="little")
             ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
-    return ranges
+    return CodeRanges(ranges)
 
 
-def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[CodeRange], k: int) -> Hits:
+def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: CodeRanges, k: int) -> Hits:
     """Return the k best entries of the ranges for each query."""
     if not ranges or not k:
         return Hits.none()
     return Hits.ranked(snapshot, *comparison.rank(ranges, k))
 
 
-def within_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[CodeRange], bounds: Array) -> Hits:
+def within_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: CodeRanges, bounds: Array) -> Hits:
     """Return every entry of the ranges that reaches the bound of its query."""
     if not ranges:
         return Hits.none()

@@ -66,7 +66,7 @@ class QueryBlock:
 
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, or all if there are fewer."""
-        return self.measure(snapshot, self.rank(snapshot, k))
+        return self.measure(snapshot, self.engine.rank(self.comparison, snapshot, k))
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, not yet measured."""

@@ -518,7 +518,7 @@ class Snapshot:
             raise_unknown_ids(ids[rows < 0], name)
         return rows
 
-    @property
+    @lazy
     def has_text_ids(self) -> bool | None:
         """Whether entries have text ids; None without entries."""
         return next((segment.columns.has_text_ids for segment in self.segments), None)
