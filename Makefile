@@ -8,7 +8,7 @@ NATIVE := $(wildcard native/* native/*/*)
 # many processes that would compile again where the environment forbids to keep anything.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick cameras clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -114,6 +114,11 @@ BENCH = $(if $(CACHE),--cache $(CACHE)) $(if $(RESIDUALS),--residuals $(RESIDUAL
 bench: $(VENV)/bench
 	failed=0; $(BIN)/python benchmarks/run.py $(BENCH) || failed=1; \
 	$(BIN)/python benchmarks/page.py --charts && exit $$failed
+
+# Enrolment, calibration and identification of the cameras of a folder of real photographs, as VISION and Dresden are
+# laid out: make cameras DATA=folder.
+cameras: $(VENV)/bench
+	$(BIN)/python benchmarks/camera_photographs.py --data $(DATA) --json build/cameras.json
 
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench

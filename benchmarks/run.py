@@ -17,7 +17,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 NAMES = (
     *("tables", "search", "detection", "text_embeddings", "evidence", "regions", "heads", "build", "storage", "memory"),
-    *("import_time", "walk", "cameras", "cluster", "gpu"),
+    *("import_time", "walk", "cameras", "camera_photographs", "cluster", "gpu"),
 )
 WITH_SENTENCES = ("tables", "text_embeddings", "evidence", "regions")
 

@@ -24,7 +24,7 @@ from topsign import kernels
 ROOT = Path(__file__).parents[2]
 LOAD = round(os.getloadavg()[0], 2)  # of the last minute, before this benchmark
 PACKAGES = ("topsign", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch", "dask", "cupy-cuda13x")
-PLACES = ("json", "results", "costs", "cache", "folder", "residuals", "head")  # options that name files
+PLACES = ("json", "results", "costs", "cache", "folder", "residuals", "head", "data")  # options that name files
 
 
 def arguments(doc, **sizes):

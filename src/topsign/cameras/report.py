@@ -249,7 +249,7 @@ def _body(found: Identification, record: dict[str, Any], title: str, with_thumbn
     yield f"<h1>{escape(title)}</h1>"
     yield f'<p class="muted">Written {escape(record["written"])} by topsign {escape(__version__)}.</p>'
     yield '<h2 id="conclusion">Conclusion</h2>'
-    yield f"<p>{_mark(found)} {escape(found.conclusion())}</p>"
+    yield f"<p>{_conclusion(found)}</p>"
     yield '<h2 id="photograph">Photograph</h2>'
     yield from _photograph(found, with_thumbnail)
     yield from _comparisons(found)
@@ -299,7 +299,7 @@ def _case_body(
         )
     for number, found in enumerate(judged, 1):
         yield f'<h2 id="photograph-{number}">{number}. {escape(Path(found.photograph.path).name)}</h2>'
-        yield f"<p>{_mark(found)} {escape(found.conclusion())}</p>"
+        yield f"<p>{_conclusion(found)}</p>"
         yield from _photograph(found, with_thumbnail)
         yield from _tables(found)
     yield f"<p class='muted'>{_explained(judged[0])}</p>"
@@ -310,7 +310,17 @@ def _case_body(
 
 def _mark(found: Identification) -> str:
     kind = {"match": "yes", "no match": "no", "inconclusive": "unsure"}[found.result]
-    return f'<span class="{kind}">{RESULTS[found.result]}.</span>'
+    return f'<span class="{kind}">{RESULTS[found.result]}</span>'
+
+
+def _conclusion(found: Identification) -> str:
+    """Return the conclusion with the result marked at its beginning."""
+    words = found.conclusion()
+    return (
+        f"{_mark(found)}{escape(words.removeprefix(RESULTS[found.result]))}"
+        if found.result != "match"
+        else (f"{_mark(found)}. {escape(words)}")
+    )
 
 
 def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:
