@@ -28,7 +28,13 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def one_signal(estimator):
+    accepted = "fit takes one signal of shape (n_features,), as AdaptiveEmbedding does"
+    return {} if isinstance(estimator, ts.Encoder) else {"check_fit1d": accepted}
+
+
+@pytest.mark.filterwarnings("ignore:step=")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=one_signal)
 def test_scikit_learn_conventions(estimator, check):
     """All checks pass or skip. The check of array API input is skipped unless SCIPY_ARRAY_API is set."""
     check(estimator)
@@ -47,6 +53,30 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
     expected = [reference.pack(row[locations] >= 0) for row in projected]
     assert_array_equal(embedding.reference_code_, expected[0])
     assert_array_equal(embedding.transform(signals), expected)
+
+
+@pytest.mark.parametrize("embedding", [ts.SignEmbedding(12, random_state=7), ts.UniversalEmbedding(12, random_state=7)])
+def test_one_signal_is_a_matrix_of_one_row(rng, embedding):
+    signal = rng.standard_normal(20) / 4
+    assert_array_equal(embedding.fit(signal).transform([signal]), embedding.fit([signal]).transform([signal]))
+
+
+def test_a_step_of_another_scale_is_announced(rng):
+    """A step that fits separates a signal from its noisy copy and both from another; the steps warned of do not."""
+    signals = 100 * rng.standard_normal((2, 200))
+    near = np.vstack([signals[0] + 30 * rng.standard_normal(200), signals[1]])
+    scale = np.linalg.norm(signals[0])
+
+    def distances(step):
+        embedding = ts.UniversalEmbedding(512, step=step, random_state=7).fit(signals)
+        code, others = embedding.transform(signals[:1]), embedding.transform(near)
+        return ts.hamming(code, others, n_bits=512)
+
+    assert distances(2 * scale)[0] < 0.2 < 0.4 < distances(2 * scale)[1] + 0.1
+    with pytest.warns(UserWarning, match=r"step=2 is far from .* a step of about [23]\.\de\+03 fits"):
+        assert distances(2.0)[0] > 0.4
+    with pytest.warns(UserWarning, match="all codes are nearly equal"):
+        assert distances(100 * scale)[1] < 0.1
 
 
 def assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads):

@@ -61,7 +61,7 @@ def test_the_same_answers_from_every_form(signals, form):
     given = FORMS[form](signals)
     projection = ts.make_projection("hadamard", n_features=64, random_state=7)
     assert_array_equal(projection.apply(given), projection.apply(signals))
-    encoder = ts.Encoder(given.shape[1], family="adaptive", n_bits=8, random_state=7, center=True).fit(given)
+    encoder = ts.Encoder(64, family="adaptive", n_bits=8, random_state=7, center=True).fit(given)
     plain = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, random_state=7, center=True).fit(signals)
     assert encoder.encode(given) == plain.encode(signals)
     assert type(encoder.project(given)) is Projected  # an ndarray that carries its projection

@@ -9,14 +9,17 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
-from ._arrays import Bytes, Float32, Float64, Int32
+from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
+from ._warning import warn
 from .encoding import project_blocks
 from .families.adaptive import resolve_bits
 from .projections import Projection, resolve_projection
 from .projections.blocks import check_finite, float_blocks
+
+FAR = 16  # ratio of a step to the standard deviation of projections, or its inverse
 
 
 class _Embedding(SignalsTransformer):
@@ -32,6 +35,13 @@ class _Embedding(SignalsTransformer):
             self.projection, n_features=self.n_features_in_, n_pool=n_pool, random_state=self.random_state
         )
         self.seed_ = self.projection_.seed
+
+    def _take_signals(self, signals: Any) -> Array:
+        """Validate the signals of ``fit``, or a single one of shape (n_features,)."""
+        values = np.asarray(signals) if isinstance(signals, list) and np.isscalar(signals[0]) else interchanged(signals)
+        if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub":
+            values = values[np.newaxis]
+        return check_signals(self, values, reset=True)
 
 
 class SignEmbedding(_Embedding):
@@ -66,7 +76,7 @@ class SignEmbedding(_Embedding):
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learn the number of features and make the projection; values are only checked."""
         n_bits = check_count(self.n_bits, "n_bits")
-        check_finite(check_signals(self, signals, reset=True))
+        check_finite(self._take_signals(signals))
         self._make_projection(n_bits)
         return self
 
@@ -117,8 +127,10 @@ class UniversalEmbedding(_Embedding):
         """Learn the number of features, and make the projection and the dither."""
         n_bits = check_count(self.n_bits, "n_bits")
         step = check_positive(self.step, "step")
-        check_finite(check_signals(self, signals, reset=True))
+        checked = self._take_signals(signals)
+        check_finite(checked)
         self._make_projection(n_bits)
+        self._compare_step(step, checked)
         self.dither_ = universal_dither(self.seed_, n_bits, step) if self.dither else np.zeros(n_bits)
         return self
 
@@ -130,6 +142,17 @@ class UniversalEmbedding(_Embedding):
         for block, projected in project_blocks(self.projection_, signals):
             out[block.rows] = universal_bits(projected, self.dither_, self.step)
         return out
+
+    def _compare_step(self, step: float, signals: Array) -> None:
+        """Warn if bits would be random, or the same for all signals, because of the scale of the projections."""
+        _, projected = next(project_blocks(self.projection_, signals))
+        scale = float(np.std(projected))
+        if scale > 0 and (step < scale / FAR or (self.dither and step > FAR * scale)):
+            effect = "only nearly equal signals get similar codes" if step < scale else "all codes are nearly equal"
+            warn(
+                f"step={step:.3g} is far from {scale:.3g}, the deviation of the projections: {effect}; "
+                f"a step of about {2 * scale:.2g} fits, or divide the signals by their norms"
+            )
 
 
 class AdaptiveEmbedding(_Embedding):
@@ -181,7 +204,7 @@ class AdaptiveEmbedding(_Embedding):
                 f"AdaptiveEmbedding adapts to exactly one reference, got {len(signals)} rows; "
                 'use Encoder(family="adaptive") to give every signal its own locations'
             )
-        signals = check_signals(self, signals, reset=True)
+        signals = self._take_signals(signals)
         n_pool = self.n_features_in_ if self.n_pool is None else self.n_pool
         n_bits, n_pool = check_pool(resolve_bits(self.n_bits, n_pool), n_pool)
         (block,) = float_blocks(signals, 1, name="reference")
