@@ -18,6 +18,7 @@ import io
 import json
 import tarfile
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from torch.nn import functional
 
 CHANNELS = (128, 128, 256, 256, 512, 512, 1024, 1024)
 N_FEATURES = 1024
-MAX_BYTES = 6_000_000  # of the file written
+MAX_BYTES = 2_000_000  # of the file written
 
 
 def main() -> None:
@@ -240,20 +241,12 @@ def save(
 
     made = made | {"accuracy": accuracies(features)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    for levels in (255, 191, 127, 95, 63, 47, 31):
+    for levels in (255, 191, 127, 95, 63, 47, 31, 24, 19):
         step = np.float32(features.max() / levels)
         quantised = np.rint(features / step).astype(np.uint8)
         made["accuracy_quantised"] = accuracies(quantised * step)
-        np.savez_compressed(
-            path,
-            features=quantised,
-            step=step,
-            labels=labels.astype(np.uint8),
-            head=head,
-            coef=coef,
-            intercept=intercept,
-            made=np.array(json.dumps(made)),
-        )
+        arrays = {"features": quantised, "step": step, "labels": labels.astype(np.uint8), "head": head, "coef": coef}
+        write_npz(path, arrays | {"intercept": intercept, "made": np.array(json.dumps(made))})
         if path.stat().st_size < MAX_BYTES:
             break
     else:
@@ -262,6 +255,14 @@ def save(
     for name in heads:
         exact, stored = made["accuracy"][name], made["accuracy_quantised"][name]
         print(f"{name}: accuracy {exact:.4f}, with stored features {stored:.4f}")
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write an npz file compressed by LZMA, which takes a third less than Deflate; NumPy reads both."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
 
 
 if __name__ == "__main__":
