@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from emulator import COMPILER, EmulatedDevice
+from folders import rewrite
 from gpu_cases import CODES, best_of, equal_results, some_codes, some_queries, words_of
 from numpy.testing import assert_array_equal
 
@@ -269,6 +270,32 @@ def test_threads_may_share_a_head(device, rng):
         expected = best_of(logits, k)
         assert_array_equal(classes, expected[0])
         assert_array_equal(values, expected[1])
+
+
+@emulated
+def test_streams_are_followed_under_the_launch_lock(rng):
+    """Two threads on two streams must not both pass the synchronization before either launches."""
+    device, seen = EmulatedDevice(), []
+    scoring, rows = some_codes("groups with factors", 40, rng)
+    head = gpu.HeadScanner(scoring, rows, None, device=device, tuning=SMALL)
+    device.follow = lambda last: seen.append((last, head._lock.locked())) or 7
+    queries = DeviceQueries.put(device, some_queries(scoring, 3, rng))
+    head.logits(queries)
+    head.topk(queries, 2)
+    assert seen == [(None, True), (7, True)]
+
+
+def test_damaged_codes_are_refused_before_they_are_copied(device, tmp_path):
+    """Bytes whose checksums are valid, but which are not adaptive codes."""
+    with ts.Index(64, family="adaptive", n_bits=24, n_pool=96, random_state=7, path=tmp_path / "a.topsign") as index:
+        index.add(np.random.default_rng(0).standard_normal((50, 64)))
+
+    def spoil(columns):
+        columns["codes"][:] = 0
+
+    rewrite(tmp_path / "a.topsign", spoil)
+    with pytest.raises(ts.StorageError, match="not a packed code"):
+        gpu.GpuIndex(ts.open_index(tmp_path / "a.topsign"), device=device)
 
 
 class Sources(EmulatedDevice):
