@@ -13,8 +13,8 @@ from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
-from ._warning import warn
 from .encoding import project_blocks
+from .errors import warn
 from .families.adaptive import resolve_bits
 from .projections import Projection, resolve_projection
 from .projections.blocks import check_finite, float_blocks
