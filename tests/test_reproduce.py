@@ -33,7 +33,8 @@ pytestmark = pytest.mark.slow
 TINY = report.Effort(
     curve_draws=6, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2, distortion_draws=100
 )
-YES, NO, OPEN = verdicts.REPRODUCED, verdicts.NOT_REPRODUCED, verdicts.INCONCLUSIVE
+YES, NO, OPEN = verdicts.EXPERIMENTS
+CORRECTED, INCONSISTENT = verdicts.FORMULAS
 FIGURES = ("curve", "curve-pools", "three-party", "roc", "roc-log", "roc-library", "table", "energy")
 
 
@@ -220,7 +221,7 @@ def test_verdicts_follow_from_the_results(parts):
         detections=[replace(one, auc=one.exact_auc, auc_error=1e-3) for one in parts["roc"].detections],
     )
     fates = {claim.claim: claim.outcome for claim in verdicts.judge_roc(exact)}
-    assert list(fates.values()) == [YES, YES, YES, NO]  # the last claim fails because the storage differs
+    assert list(fates.values()) == [YES, YES, YES, INCONSISTENT]  # the storage differs
     swapped = [replace(one, auc=1 - one.auc) for one in exact.detections]
     assert not any(claim.outcome == YES for claim in verdicts.judge_roc(replace(exact, detections=swapped)))
     vague = [replace(one, auc_error=0.01) for one in exact.detections]
@@ -232,11 +233,11 @@ def test_verdicts_follow_from_the_results(parts):
         for points in (found.adaptive, found.signs)
     )
     exact_curve = replace(found, adaptive=adaptive, signs=signs)
-    assert [claim.outcome for claim in verdicts.judge_curve(exact_curve)] == [YES, NO]
+    assert [claim.outcome for claim in verdicts.judge_curve(exact_curve)] == [YES, NO, CORRECTED]
     exact_curve = replace(found, adaptive=signs, signs=adaptive)
-    assert [claim.outcome for claim in verdicts.judge_curve(exact_curve)] == [NO, NO]
-    assert [claim.outcome for claim in verdicts.judge_three_party(parts["three-party"])] == [NO]
-    assert [claim.outcome for claim in verdicts.judge_errata(parts["errata"])] == [NO, NO, NO]
+    assert [claim.outcome for claim in verdicts.judge_curve(exact_curve)] == [NO, NO, CORRECTED]
+    assert [claim.outcome for claim in verdicts.judge_three_party(parts["three-party"])] == [CORRECTED]
+    assert [claim.outcome for claim in verdicts.judge_errata(parts["errata"])] == [CORRECTED, CORRECTED, INCONSISTENT]
 
 
 def test_verdicts_on_the_table_need_a_margin(parts):
@@ -285,13 +286,16 @@ def test_a_longer_run_judges_equal_storage(parts):
 
 def test_outcomes_are_counted_above_the_table(made):
     result, whole = made
-    counts = verdicts.count_outcomes(whole.claims)
-    assert sum(counts.values()) == len(whole.claims) == 16
-    assert set(counts) == {YES, NO, OPEN, "not comparable"}
-    words = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    assert f"16 claims: {words}" in result.stdout
+    outcomes = [claim.outcome for claim in whole.claims]
+    counts = {outcome: outcomes.count(outcome) for outcome in verdicts.OUTCOMES}
+    assert sum(counts.values()) == len(whole.claims) == 17
+    assert (counts[CORRECTED], counts[INCONSISTENT]) == (4, 2)
+    words = verdicts.summarize(whole.claims)
+    assert words.startswith(f"{counts[YES]} of 11 claims hold and {counts[OPEN]} are open. Ours differ on: ")
+    assert words.endswith("Corrected: Theorem 2, Figure 2, Theorem 3, Theorem 1, Table I. Inconsistent: Figure 3.")
+    assert words.split(".")[0] in result.stdout
     text = whole.page.read_text()
-    assert text.index(f"16 claims: {words}") < text.index("<table")
+    assert text.index(escape(words)) < text.index("Claims about experiments") < text.index("Formulas and numbers")
     assert escape(verdicts.RULE) in text
 
 
@@ -301,10 +305,10 @@ def test_outcomes_are_counted_above_the_table(made):
 def test_the_command_prints_verdicts_and_the_path_of_the_page(made):
     result, whole = made
     assert str(whole.page.absolute()) in result.stdout.replace("\n", "")
-    assert "not reproduced" in result.stdout
+    assert "corrected" in result.stdout
     assert "--quick makes too few draws for several verdicts" in result.stderr
     assert "not at hand" not in whole.page.read_text()
-    assert len(whole.claims) == 16
+    assert len(whole.claims) == 17
 
 
 def test_data_beside_the_page_are_the_data_of_the_run(made):
@@ -336,7 +340,7 @@ def test_the_page_is_one_file(made):
     text = path.read_text()
     found = Page(text)
     assert found.counts["svg"] == found.counts["figure"] == len(FIGURES)
-    assert found.counts["table"] == 7
+    assert found.counts["table"] == 8
     assert "script" not in found.counts
     assert len(found.ids) == len(set(found.ids))
     for link in found.links:
@@ -431,6 +435,6 @@ def test_the_page_in_a_browser(made, tmp_path, width):
     assert told["width"] == width
     assert told["page"] <= width
     assert len(told["drawn"]) == len(FIGURES)
-    assert len(told["tables"]) == 7
+    assert len(told["tables"]) == 8
     assert all(200 < across <= width and down > 200 for across, down in told["drawn"])
     assert all(across > 200 and down > 50 for across, down in told["tables"])

@@ -358,7 +358,7 @@ def explore(
 
 # reproduce
 
-STYLES = {"reproduced": "green", "not reproduced": "red"}
+STYLES = {"reproduced": "green", "differs": "red"}
 
 
 @command()
@@ -417,10 +417,9 @@ def _show_verdicts(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..paper.verdicts import count_outcomes
+    from ..paper.verdicts import summarize
 
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(report.claims).items())
-    console.print(f"{len(report.claims)} claims: {counts}")
+    console.print(summarize(report.claims))
     table = Table(box=box.HORIZONTALS, show_lines=True, pad_edge=False)
     for title in ("claim", "verdict", "ours", "theirs"):
         table.add_column(title)

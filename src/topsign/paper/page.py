@@ -18,7 +18,7 @@ from .heads import Table, TableCell
 from .measuring import Points
 from .printed import Erratum
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
-from .verdicts import RULE, Claim, count_outcomes
+from .verdicts import EXPERIMENTS, FORMULAS, RULE, Claim, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -292,21 +292,27 @@ def render(
 
 MARKS = {
     "reproduced": '<span class="yes">✓ reproduced</span>',
-    "not reproduced": '<span class="no">✗ not reproduced</span>',
-    "inconclusive": '<span class="muted">? inconclusive</span>',
-    "not comparable": '<span class="muted">– not comparable</span>',
+    "differs": '<span class="no">✗ differs</span>',
+    "open": '<span class="muted">? open</span>',
+    "corrected": '<span class="muted">✎ corrected</span>',
+    "inconsistent": '<span class="muted">≠ inconsistent</span>',
 }
 
 
 def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
     claims = list(claims)
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(claims).items())
-    rows = [
-        [f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>", MARKS[one.outcome], *_texts(one)]
-        for one in claims
-    ]
-    yield f"<p><strong>{len(claims)} claims: {counts}.</strong> ± is one standard error. {escape(RULE)}</p>"
-    yield from table_rows("cards", ["Claim of the paper", "Verdict", "Ours", "Theirs"], rows)
+    yield f"<p><strong>{escape(summarize(claims))}</strong></p>"
+    titles = ("Claims about experiments", EXPERIMENTS), ("Formulas and numbers that needed correction", FORMULAS)
+    for title, outcomes in titles:
+        rows = [
+            [f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>", MARKS[one.outcome], *_texts(one)]
+            for one in claims
+            if one.outcome in outcomes
+        ]
+        if rows:
+            yield f"<h3>{title}</h3>"
+            yield from table_rows("cards", ["The paper", "Verdict", "Ours", "Theirs"], rows)
+    yield f"<p class='muted'>± is one standard error. {escape(RULE)}</p>"
 
 
 def _texts(one: Claim) -> list[str]:

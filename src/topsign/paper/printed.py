@@ -94,6 +94,9 @@ def pair_flip_probability(
     return np.asarray(first * (1 - a_negative) + (either - first) * a_negative)
 
 
+DEMONSTRATION = "Figure 3, equal storage in the authors' demonstration"
+
+
 @dataclass(frozen=True)
 class Erratum:
     """One error, or one ambiguous statement."""
@@ -190,7 +193,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "test_paper_printed.py::test_storage_in_the_table_and_the_demo",
         ),
         Erratum(
-            "Figure 3, equal storage in the authors' demonstration",
+            DEMONSTRATION,
             "2969 sign projections for 512 of 8192",
             "m + log₂ C(M, m) is 3269.3, so the baseline in the demonstration has 300 bits too few",
             "bits per entry",

@@ -67,7 +67,7 @@ FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000
 QUICK = Effort(curve_draws=12, pair_draws=20, roc_matrices=1, roc_references=350, table_seeds=6, distortion_draws=100)
 
 QUICK_LEAVES_OPEN = (
-    "--quick makes too few draws for several verdicts, which stay inconclusive: the full run decides more of them."
+    "--quick makes too few draws for several verdicts, which stay open: the full run decides more of them."
 )
 
 
