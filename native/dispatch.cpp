@@ -45,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 16; }
+int32_t ts_interface() { return 17; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -171,6 +171,16 @@ int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts
         functions(run).search_regions(run->n_threads, *scoring, *codes, *regions, *rule, *units, *queries, originals,
                                       *found);
     });
+}
+
+int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
+                       const ts_neighbors* found) {
+    const int32_t status =
+        guarded([&] { functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
+    if (status) return status;
+    for (int64_t q = 0; q < signals->count; ++q)
+        if (!(norms[q] >= 1e-18 && norms[q] <= 1e18) || found->rows[(q + 1) * found->k - 1] < 0) return 2;
+    return 0;
 }
 
 int32_t ts_compare_originals(const ts_run* run, const ts_code_ranges* codes, const ts_originals* originals,

@@ -357,6 +357,19 @@ TOPSIGN_API int32_t ts_search_regions(const ts_run* run, const ts_scoring* scori
                                       const ts_queries* queries, const ts_originals* originals,
                                       const ts_neighbors* found);
 
+/* The same of signals, which are prepared first; norms are theirs. The queries of the originals are the signals. The
+   status is 2 if a norm is not in [1e-18, 1e18], or if fewer than k entries are found. */
+typedef struct {
+    const ts_preparation* preparation;
+    const ts_scoring* scoring;
+    const ts_region_codes* codes;
+    const ts_regions* regions;
+    const ts_region_rule* rule;
+    const ts_originals* originals;
+} ts_region_plan;
+TOPSIGN_API int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
+                                   const ts_neighbors* found);
+
 /* Compares each query with the entries in some rows exactly: those of query q are rows[starts[q]] up to, but not at,
    starts[q + 1]. */
 TOPSIGN_API int32_t ts_compare_originals(const ts_run* run, const ts_code_ranges* codes, const ts_originals* originals,

@@ -38,6 +38,7 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             choose_regions<Isa>,
             visit<Isa>,
             search_regions<Isa>,
+            search_plan<Isa>,
             compare_originals<Isa>};
 }
 

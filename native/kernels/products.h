@@ -54,7 +54,11 @@ class Products {
             if (asked.minus)
                 for (int64_t f = 0; f < width; ++f) values_[f * N + r] -= asked.minus[f];
         }
-        for (int64_t panel = begin; panel < end; ++panel)
+        int64_t panel = begin;
+        if (N == 1)
+            for (; panel + kTogether <= end && (panel + kTogether) * kPanel <= asked.n_columns; panel += kTogether)
+                add_panels(asked.panels + panel * width * kPanel, asked.out + first * asked.n_columns + panel * kPanel);
+        for (; panel < end; ++panel)
             for (int64_t column = 0; column < kPanel; column += kColumns) {
                 const int64_t at = panel * kPanel + column;
                 if (at >= asked.n_columns) return;
@@ -64,6 +68,23 @@ class Products {
                 for (int r = 0; r < N; ++r)
                     std::memcpy(asked.out + (first + r) * asked.n_columns + at, sums[r], size_t(n) * sizeof(float));
             }
+    }
+
+    // Whole panels of one signal at a time, whose sums are independent.
+    static constexpr int kTogether = 4;
+    void add_panels(const float* panels, float* out) const {
+        constexpr int kParts = int(kPanel) / kLanes<V>;
+        const int64_t width = signals_.width;
+        V sums[kTogether][kParts] = {};
+        for (int64_t f = 0; f < width; ++f) {
+            const V one = splat<V>(values_[f]);
+#pragma GCC unroll 4
+            for (int p = 0; p < kTogether; ++p)
+                for (int v = 0; v < kParts; ++v)
+                    sums[p][v] =
+                        sums[p][v] + load<V>(panels + (p * width + f) * kPanel + v * kLanes<V>) * one;
+        }
+        std::memcpy(out, sums, sizeof sums);
     }
 
     template <int N>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "originals.h"
+#include "prepare.h"
 #include "search.h"
 
 namespace topsign {
@@ -13,35 +14,56 @@ constexpr int32_t kMeanMiddle = 64;     // the byte of a mean that stands for 0
 constexpr int64_t kContrastRank = 16;   // the contrast of a query is that of its best score to this one
 constexpr int64_t kOrdered = 24;        // regions that are visited in order; the others follow in that of memory
 
+// Integers nearest to floats of magnitude below 2^22, ties to even.
+template <class V>
+TOPSIGN_INLINE V nearest_integers(V values) {
+    const V magic = splat<V>(12582912.f);
+    return (values + magic) - magic;
+}
+
 // A query as signed bytes with a step.
+template <class Isa>
 class ByteQuery {
+    using Floats = Vec<float, Isa::kBytes / 4>;
+    using Ints = Vec<int32_t, Isa::kBytes / 4>;
+
    public:
-    explicit ByteQuery(int64_t width) : bytes_(width) {}
+    explicit ByteQuery(int64_t width) : values_(width), bytes_(width) {}  // a multiple of 64
 
     void enter(const float* values, int64_t n) {
-        float peak = 0;
-        for (int64_t i = 0; i < n; ++i) peak = std::max(peak, std::fabs(values[i]));
-        step = peak > 0 ? peak / 127.f : 1.f;
-        int32_t sum = 0;
-        for (int64_t i = 0; i < n; ++i) {
-            const auto rounded = int8_t(std::nearbyint(values[i] / step));
-            bytes_[i] = rounded;
-            sum += rounded;
+        constexpr int kWidth = kLanes<Floats>;
+        std::copy_n(values, n, values_.begin());
+        Floats peaks{};
+        for (size_t i = 0; i < values_.size(); i += kWidth) {
+            const Floats some = load<Floats>(values_.data() + i);
+            peaks = max_of(peaks, max_of(some, Floats{} - some));
         }
-        offset = kMeanMiddle * sum;
+        float peak = 0;
+        for (int i = 0; i < kWidth; ++i) peak = std::max<float>(peak, peaks[i]);
+        step = peak > 0 ? peak / 127.f : 1.f;
+        Ints sums{};
+        for (size_t i = 0; i < values_.size(); i += kWidth) {
+            const Ints rounded =
+                convert<Ints>(nearest_integers(load<Floats>(values_.data() + i) / splat<Floats>(step)));
+            sums = sums + rounded;
+            Isa::narrow(rounded, bytes_.data() + i);
+        }
+        offset = 0;
+        for (int i = 0; i < kWidth; ++i) offset += kMeanMiddle * sums[i];
     }
-    const int8_t* bytes() const { return bytes_.data(); }
+    const uint8_t* bytes() const { return bytes_.data(); }
 
     float step = 1;
     int32_t offset = 0;
 
    private:
-    std::vector<int8_t> bytes_;
+    std::vector<float> values_;
+    std::vector<uint8_t> bytes_;
 };
 
 // Scores of the means of some groups: larger is nearer.
 template <class Isa>
-void score_means(const ts_means& means, const ByteQuery& query, int64_t begin, int64_t end, float* scores) {
+void score_means(const ts_means& means, const ByteQuery<Isa>& query, int64_t begin, int64_t end, float* scores) {
     using V = Vec<uint8_t, Isa::kBytes>;
     using Ints = Vec<int32_t, Isa::kBytes / 4>;
     using Floats = Vec<float, Isa::kBytes / 4>;
@@ -112,8 +134,8 @@ class RegionChooser {
         : regions_(regions),
           query_(regions.fine.width),
           coarse_scores_(regions.coarse.n_groups * kGroup),
-          scores_(regions.fine.n_groups * kGroup),
-          numbers_(regions.fine.n_groups * kGroup) {}
+          scores_(new float[regions.fine.n_groups * kGroup]),
+          numbers_(new int32_t[regions.fine.n_groups * kGroup]) {}
 
     // Chooses the regions of a unit query and returns its stratum; the stratum after the last is that of queries unlike
     // all others. A stratum without regions visits all entries, and none are chosen.
@@ -155,20 +177,20 @@ class RegionChooser {
         for (; n_coarse_ < n; ++n_coarse_) {
             const int32_t c = coarse_[n_coarse_].region;
             const int64_t begin = regions_.first[c], end = regions_.first[c + 1], count = (end - begin) * kGroup;
-            score_means<Isa>(regions_.fine, query_, begin, end, scores_.data() + n_scored_);
-            std::copy_n(regions_.numbers + begin * kGroup, count, numbers_.data() + n_scored_);
+            score_means<Isa>(regions_.fine, query_, begin, end, scores_.get() + n_scored_);
+            std::copy_n(regions_.numbers + begin * kGroup, count, numbers_.get() + n_scored_);
             n_scored_ += count;
         }
     }
 
     // Number of regions that are scored.
     int64_t n_regions() const {
-        return n_scored_ - std::count(numbers_.begin(), numbers_.begin() + n_scored_, -1);
+        return n_scored_ - std::count(numbers_.get(), numbers_.get() + n_scored_, -1);
     }
 
     // The nearest `wanted` regions, in order.
     void take(int64_t wanted) {
-        const float bound = cut_scores<Isa>(scores_.data(), n_scored_, wanted);
+        const float bound = cut_scores<Isa>(scores_.get(), n_scored_, wanted);
         nearest_.clear();
         for (int64_t i = 0; i < n_scored_; ++i)
             if (scores_[i] > bound) nearest_.push_back({scores_[i], numbers_[i]});
@@ -201,9 +223,11 @@ class RegionChooser {
     }
 
     const ts_regions& regions_;
-    ByteQuery query_;
-    std::vector<float> coarse_scores_, scores_;
-    std::vector<int32_t> numbers_, chosen_{};
+    ByteQuery<Isa> query_;
+    std::vector<float> coarse_scores_;
+    std::unique_ptr<float[]> scores_;      // of the regions of the nearest coarse means
+    std::unique_ptr<int32_t[]> numbers_;   // their regions
+    std::vector<int32_t> chosen_{};
     std::vector<ScoredRegion> coarse_{}, nearest_{};
     int64_t n_scored_ = 0, n_coarse_ = 0;
 };
@@ -253,11 +277,12 @@ struct ChosenRegions {
         : regions(units.count), strata(units.count) {
         const double each = 0.01 * double(asked.fine.n_groups * kGroup * asked.fine.width) + 5000;
         parallel_items(n_threads, units.count, each, [&] {
-            return [&, chooser = RegionChooser<Isa>(asked)](int64_t q) mutable {
-                strata[q] = chooser.choose(units.values + q * units.width, units.width, rule);
-                regions[q] = chooser.chosen();
-                best[q] = chooser.best;
-                contrasts[q] = chooser.contrast;
+            const auto chooser = std::make_shared<RegionChooser<Isa>>(asked);
+            return [&, chooser](int64_t q) {
+                strata[q] = chooser->choose(units.values + q * units.width, units.width, rule);
+                regions[q] = chooser->chosen();
+                best[q] = chooser->best;
+                contrasts[q] = chooser->contrast;
             };
         });
     }
@@ -380,6 +405,24 @@ void search_regions(int n_threads, const ts_scoring& scoring, const ts_region_co
             }
         };
     });
+}
+
+template <class Isa>
+void search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signals, double* norms,
+                 const ts_neighbors& found) {
+    const int64_t n = signals.count, n_coded = plan.preparation->n_coded;
+    std::vector<float> units(n * signals.width), numbers(2 * n);
+    std::vector<int16_t> values(n * n_coded);
+    prepare_queries<Isa>(n_threads, *plan.preparation, signals,
+                         {norms, units.data(), values.data(), numbers.data(), numbers.data() + n});
+    ts_originals originals{};
+    if (plan.originals) {
+        originals = *plan.originals;
+        originals.queries = signals;
+    }
+    search_regions<Isa>(n_threads, *plan.scoring, *plan.codes, *plan.regions, *plan.rule,
+                        {units.data(), n, signals.width}, {values.data(), numbers.data(), numbers.data() + n, n},
+                        plan.originals ? &originals : nullptr, found);
 }
 
 }  // namespace

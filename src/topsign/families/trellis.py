@@ -413,19 +413,19 @@ class TrellisRecipe(ProjectedRecipe):
         adaptive_bits: int | None = None,
     ) -> Comparison:
         check_real_valued(self, scoring, adaptive_bits)
-        if self._preparation is None:
+        if self.preparation is None:
             projected, norms = self.project(queries, part=part)
             rounded = self.rounded(projected, np.ones(len(norms)))
             return CodeComparison(self.scorer, rounded, self, norms, self.metric)
         self.check_projection()
         signals = np.ascontiguousarray(queries[part or slice(None)], np.float32)
-        norms, units, rounded = kernels.active().prepare(self._preparation, signals)
+        norms, units, rounded = kernels.active().prepare(self.preparation, signals)
         if not ((norms >= MIN_NORM) & (norms <= MAX_NORM)).all():  # raises, unless they are zeros
             list(float_blocks(queries, max(1, len(queries)), part=part, name="queries"))
         return CodeComparison(self.scorer, rounded, self, norms, self.metric, units=units)
 
     @lazy
-    def _preparation(self) -> Preparation | None:
+    def preparation(self) -> Preparation | None:
         """How kernels prepare queries; None if the projection is not a matrix."""
         panels = self.projection.panels(None)
         if panels is None:

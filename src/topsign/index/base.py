@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .._lazy import lazy
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
 from ..search import (
+    ENGINE,
     SMALL_QUERY_BYTES,
     Engine,
     ExactSignals,
@@ -335,6 +337,11 @@ class BaseIndex(ABC):
             options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
             region_search = state.regions.search(whole, entries, k=k, recall=recall, probes=probes)
+            if self._engine is ENGINE and calibration is None and getattr(self.recipe, "null", None) is None:
+                plan, prepare = region_search.plan(), partial(self._query_blocks, queries, **options)
+                if plan is not None and (planned := plan.find(queries)) is not None:
+                    neighbors = Neighbors.planned(plan, *planned, k, prepare, entries)
+                    return neighbors.finished(whole, with_metadata=with_metadata)
         nulls = None if calibration is None else self.nulls
         scans = self._query_blocks(queries, nulls=nulls, **options)
         if k > len(entries) and k * len(queries) > MAX_PLACES:

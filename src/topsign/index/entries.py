@@ -263,6 +263,11 @@ class LocalEntries:
     whole: Snapshot | None = None  # complete snapshot of these entries; gathered ones lack large columns
 
     @property
+    def derived(self) -> dict[Any, Any]:
+        """Cache of values computed from the snapshot."""
+        return self.snapshot.derived
+
+    @property
     def has_text_ids(self) -> bool | None:
         return self.snapshot.has_text_ids
 

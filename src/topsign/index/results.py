@@ -15,7 +15,8 @@ import numpy as np
 from .._arrays import Float64, Int64
 from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
-from ..search import NOT_ASKED, Hits, QueryBlock, VisitReport
+from ..kernels import RegionHits
+from ..search import NOT_ASKED, Hits, QueryBlock, SearchPlan, VisitReport
 from ..significance import probabilities, probability_text
 from .entries import EntrySet
 
@@ -288,6 +289,37 @@ class Neighbors(ResultTable):
             return distances
 
         return cls(ids, scores, logs, n_entries=len(entries), measure=measure)
+
+    @classmethod
+    def planned(
+        cls,
+        plan: SearchPlan,
+        scores: Float64,
+        hits: RegionHits,
+        visit_report: VisitReport,
+        k: int,
+        blocks: Callable[[], Iterator[tuple[slice, QueryBlock]]],
+        entries: EntrySet,
+    ) -> Neighbors:
+        """Return what a search in one call found; ``blocks`` prepares the queries again, to compute distances."""
+        n_queries, n_found = scores.shape
+        n_missing = k - n_found
+
+        def measure() -> Float64:
+            found = np.full((n_queries, k), np.nan)
+            for rows, scan in blocks():
+                queries = np.repeat(np.arange(rows.stop - rows.start), n_found)
+                some = Hits(queries, hits.rows[rows].ravel(), hits.ids[rows].ravel(), hits.values[rows].ravel())
+                distances = entries.distances(scan, some)
+                found[rows, :n_found] = distances.reshape(-1, n_found)
+            return found
+
+        ids, logs = hits.ids, np.full((n_queries, k), np.nan)
+        if n_missing:
+            ids = np.pad(ids, ((0, 0), (0, n_missing)), constant_values=-1)
+            scores = np.pad(scores, ((0, 0), (0, n_missing)), constant_values=np.nan)
+        recall_of = "codes" if plan.planned.originals is None else "signals"
+        return cls(ids, scores, logs, None, plan.n_entries, measure, visit_report, recall_of)
 
     def __len__(self) -> int:
         """Number of queries."""

@@ -350,6 +350,19 @@ class Preparation:
     mean: Float64 | None  # projections of the mean
 
 
+@dataclass(frozen=True, eq=False)
+class RegionPlan:
+    """All that a search of regions needs besides signals."""
+
+    preparation: Preparation
+    scoring: Scoring
+    codes: RegionCodes
+    model: RegionModel
+    counts: Int64
+    rule: RegionRule
+    originals: OriginalRows | None
+
+
 @cache
 def fractions() -> Float32:
     """Return the powers of two with exponents from 0 to 511/512, in steps of 1/512, that factors are made of."""

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from .arrays import (
     RegionCodes,
     RegionHits,
     RegionModel,
+    RegionPlan,
     RegionRule,
     Ring,
     RoundedQueries,
@@ -42,7 +43,7 @@ from .arrays import (
     fractions,
 )
 
-INTERFACE = 16
+INTERFACE = 17
 """Must equal ts_interface() of the library, so that a stale build is refused."""
 
 ORIGINAL_TYPES = ("float32", "float16", "int8")
@@ -203,6 +204,10 @@ class CNeighbors(ctypes.Structure):
     _fields_ = c_fields("k *rows *ids *values *inner *correlations *strata *best *contrasts *visited")
 
 
+class CRegionPlan(ctypes.Structure):
+    _fields_ = c_fields("*preparation *scoring *codes *regions *rule *originals")
+
+
 class CBytes(ctypes.Structure):
     _fields_ = c_fields("*queries *rows n_queries n_rows width")
 
@@ -242,6 +247,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         POINTER(COriginals),
         POINTER(CNeighbors),
     ),
+    "ts_search_plan": (POINTER(CRegionPlan), POINTER(CRows), c_void_p, POINTER(CNeighbors)),
     "ts_compare_originals": (POINTER(CCodeRanges), POINTER(COriginals), c_void_p, c_void_p, c_void_p, c_void_p),
 }
 
@@ -353,6 +359,26 @@ def c_originals(originals: OriginalRows, queries: Float32) -> COriginals:
         known = originals.__dict__["structure"] = kind, (c_void_p * len(pairs))(*pairs)
     kind, segments = known
     return COriginals(kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries))
+
+
+def c_region_plan(plan: RegionPlan) -> CRegionPlan:
+    """Return the structure, which is kept with the plan, as those it refers to are with its parts."""
+    made = plan.__dict__.get("structure")
+    if made is None:
+        parts = [
+            c_preparation(plan.preparation),
+            c_scoring(plan.scoring),
+            c_region_codes(plan.codes),
+            c_regions(plan.model, plan.counts),
+            c_rule(plan.rule),
+        ]
+        if plan.originals is not None:
+            parts.append(c_originals(plan.originals, np.empty((0, 0), np.float32)))
+        addresses = [ctypes.addressof(one) for one in parts]
+        made = CRegionPlan(*addresses, *([None] if plan.originals is None else []))
+        made.parts = parts  # alive as long as the structure, which other threads may replace
+        plan.__dict__["structure"] = made
+    return cast(CRegionPlan, made)
 
 
 def address(array: Array | None) -> int | None:
@@ -649,35 +675,24 @@ class Kernels:
 
         ``units`` are the same queries as unit vectors.
         """
-        n_queries, n = len(units), len(units) * k
-        words, reals, floats = np.empty(2 * n + n_queries, np.int64), np.empty(2 * n), np.empty(n + 2 * n_queries, "f4")
-        strata, shape = np.empty(n_queries, np.int32), (n_queries, k)
-        arrays: list[Array] = [words, reals, floats]
-        at = [one.__array_interface__["data"][0] for one in arrays]
-        found = CNeighbors(
-            k,
-            at[0],
-            at[0] + 8 * n,
-            at[2],
-            at[1],
-            at[1] + 8 * n,
-            address(strata),
-            at[2] + 4 * n,
-            at[2] + 4 * (n + n_queries),
-            at[0] + 16 * n,
-        )
+        found, hits = _region_hits(len(units), k)
         exact = None if originals is None or signals is None else c_originals(originals, signals)
         arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
         self._call("ts_search_regions", c_scoring(scoring), *arguments, exact, found)
-        return RegionHits(
-            words[:n].reshape(shape),
-            words[n : 2 * n].reshape(shape),
-            floats[:n].reshape(shape),
-            reals[:n].reshape(shape),
-            reals[n:].reshape(shape),
-            strata,
-            words[2 * n :],
-        )
+        return hits
+
+    def search_plan(self, plan: RegionPlan, signals: Float32, k: int) -> RegionHits | None:
+        """Prepare signals as queries and search regions as planned.
+
+        None if a norm is not in [1e-18, 1e18], or if fewer than k entries are found.
+        """
+        found, hits = _region_hits(len(signals), k)
+        norms = np.empty(len(signals))
+        arguments = byref(c_region_plan(plan)), byref(c_rows(signals)), address(norms), byref(found)
+        status = self._library.ts_search_plan(byref(CRun(self._path, n_threads())), *arguments)
+        if status == 1:
+            raise MemoryError("topsign's native kernel ts_search_plan ran out of memory")
+        return None if status else hits
 
     def compare_originals(
         self, ranges: Sequence[CodeRange], originals: OriginalRows, signals: Float32, starts: Int64, rows: Int64
@@ -712,3 +727,26 @@ def _best(n_queries: int, k: int) -> tuple[Int64, Float32, CBest]:
     """Return rows and values of the k best codes, to be filled in, and both as kernels take them."""
     rows, values = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.nan, np.float32)
     return rows, values, CBest(k, address(rows), address(values))
+
+
+def _region_hits(n_queries: int, k: int) -> tuple[CNeighbors, RegionHits]:
+    """Return the structure of what a search of regions finds, and its arrays, to be filled in."""
+    n, shape = n_queries * k, (n_queries, k)
+    words, reals = np.empty(2 * n + n_queries, np.int64), np.empty((2, *shape))
+    floats, strata = np.empty(n + 2 * n_queries, np.float32), np.empty(n_queries, np.int32)
+    arrays: list[Array] = [words, reals, floats, strata]
+    first, second, third, fourth = [one.__array_interface__["data"][0] for one in arrays]
+    found = CNeighbors(
+        k,
+        first,
+        first + 8 * n,
+        third,
+        second,
+        second + 8 * n,
+        fourth,
+        third + 4 * n,
+        third + 4 * (n + n_queries),
+        first + 16 * n,
+    )
+    rows, ids = words[: 2 * n].reshape(2, *shape)
+    return found, RegionHits(rows, ids, floats[:n].reshape(shape), reals[0], reals[1], strata, words[2 * n :])

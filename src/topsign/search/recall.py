@@ -22,7 +22,7 @@ from .._arrays import Array, Booleans, Float32, Float64, Int64
 from .._lazy import lazy
 from ..families import Comparison, Recipe, unit_queries
 from ..families.comparison import CodeComparison
-from ..kernels import OriginalRows, RegionCodes, RegionRule, Visits
+from ..kernels import OriginalRows, RegionCodes, RegionHits, RegionPlan, RegionRule, Visits
 from ..store import Snapshot
 from .engine import ENGINE, Hits, living_ranges, rank_ranges
 from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, reported
@@ -509,6 +509,33 @@ class Strata:
 
 
 @dataclass(frozen=True, eq=False)
+class SearchPlan:
+    """A search for a recall that is one call of the kernels."""
+
+    planned: RegionPlan
+    n_found: int  # entries that are found for each query
+    n_entries: int
+    strata: Strata
+
+    def find(self, queries: Array) -> tuple[Float64, RegionHits, VisitReport] | None:
+        """Return scores, hits and what was visited; None if a query cannot be used, which other searches refuse."""
+        if queries.dtype == np.float32 and queries.flags.c_contiguous:
+            signals = queries
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                signals = np.ascontiguousarray(queries, np.float32)
+        found = kernels.active().search_plan(self.planned, signals, self.n_found)
+        if found is None:
+            return None
+        strata, places = self.strata, found.strata
+        shares = found.visited / self.n_entries
+        report = VisitReport(shares, strata.recall[places], strata.recall_low[places], strata.reasons[places])
+        if self.planned.originals is None:
+            return found.values.astype(np.float64), found, report
+        return reported(found.correlations), found, report
+
+
+@dataclass(frozen=True, eq=False)
 class RegionSearch:
     """Search for a recall; tests and benchmarks may fix the number of regions instead, as ``probes``."""
 
@@ -526,6 +553,36 @@ class RegionSearch:
     def recall_of(self) -> str:
         """Reference of the recall: exact neighbours ("signals") or the exhaustive search over codes ("codes")."""
         return "codes" if self.originals is None else "signals"
+
+    def plan(self) -> SearchPlan | None:
+        """Return how kernels search for trellis codes in the memory of this process; None for other searches.
+
+        It is kept with the snapshot, unless that is filtered.
+        """
+        derived, key = getattr(self.entries, "derived", {}), ("plan", self.k, self.recall, self.probes)
+        known = derived.get(key)
+        if known is None or known[0] is not self.regions or known[1] is not self.calibration:
+            known = derived[key] = self.regions, self.calibration, self._made_plan()
+        found: SearchPlan | None = known[2]
+        return found
+
+    def _made_plan(self) -> SearchPlan | None:
+        local = None if self._reason or self.regions is None else self.entries.local_regions(self.regions.order)
+        preparation = getattr(self.recipe, "preparation", None)
+        if local is None or preparation is None or self.recipe.metric != "correlation" or self.probes is not None:
+            return None
+        if self._strata.by_signals.any() or (self.originals is not None and local.originals is None):
+            return None
+        assert self.regions is not None
+        assert self._counts is not None
+        assert self.recipe.scorer is not None
+        kept = None if self.originals is None else local.originals
+        parts = local.codes, self.regions.model, self._counts, self._strata.rule, kept
+        planned = RegionPlan(preparation, self.recipe.scorer, *parts)
+        low = np.full(len(self._strata.recall), np.nan) if self.is_filtered else self._strata.recall_low
+        return SearchPlan(
+            planned, min(self.k, len(self.entries)), len(self.entries), replace(self._strata, recall_low=low)
+        )
 
     def find(self, scan: QueryBlock, queries: Array) -> tuple[Hits, VisitReport]:
         """Return the nearest entries of each query, measured, and what was visited."""
