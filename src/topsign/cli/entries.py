@@ -104,8 +104,10 @@ def build(
         if options.regions and index.regions is None:
             text, _ = learn_regions(index)
             errors.print(text)
-        record = {"index": output, "entries": len(index), "bytes": index.nbytes}
-        report(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", record, json)
+        n_segments = index.info["segments"]
+        record = {"index": output, "entries": len(index), "bytes": index.nbytes, "segments": n_segments}
+        size = f"{index.nbytes:,} bytes" if scheduler is None else f"{n_segments:,} segments"
+        report(f"{output}: {len(index):,} entries in {size}", record, json)
 
 
 def _build_on_cluster(

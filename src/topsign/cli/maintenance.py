@@ -161,8 +161,8 @@ def verify(index: IndexPath, version: Version = None, scheduler: Scheduler = Non
             with bar("verifying") as progress:
                 opened.verify(progress=progress)
         sizes = {"entries": len(opened), "bytes": opened.nbytes, "segments": opened.info["segments"]}
-        sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {sizes['segments']:,} segments"
-        report(f"{index}: {sound}", {"index": index, "sound": True} | sizes, json)
+        sound = f"{index}: sound: {len(opened):,} entries in {sizes['segments']:,} segments"
+        report(sound, {"index": index, "sound": True} | sizes, json)
         if scheduler is None:
             show_null(opened, opened.check(recall=None).null)
 
