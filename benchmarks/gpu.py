@@ -13,7 +13,9 @@ from shared.families import untrained
 from shared.results import arguments, interleaved, ratio, save, spread, table
 
 import topsign as ts
+from topsign import kernels
 from topsign.encoding import encode
+from topsign.gpu.encoding import RingEncoder
 
 
 def searching(options):
@@ -22,19 +24,23 @@ def searching(options):
 
     rng, rows = np.random.default_rng(0), []
     for family, n_features, n_bytes in (("grouped", 8192, 512), ("sign", 8192, 512), ("trellis", 384, 24)):
-        index = filled(family, options.entries, n_features, n_bytes, rng)
+        index = filled(family, options.entries, n_features, n_bytes, rng, per_segment=2_000_000)
         device = index.to("cuda")
         for n_queries in options.batches:
             queries = rng.standard_normal((n_queries, n_features), dtype=np.float32)
-            found, expected = device.search(queries[:8]), index.search(queries[:8])
+            found, expected = device.search(queries[:4]), index.search(queries[:4])
             same = np.array_equal(found.ids, expected.ids) and np.array_equal(found.scores, expected.scores)
-            times = 1e3 * interleaved([partial(device.search, queries)], options.repeats)[:, 0]
-            each = spread(1e6 * times / (options.entries * n_queries))
-            rows.append([family, n_bytes, n_queries, spread(times), each, "yes" if same else "NO"])
+            comparison = index.recipe.prepare(queries, scoring="asymmetric")
+            ranked = partial(device._engine.rank, comparison, device._store.snapshot, 10)
+            times = 1e3 * interleaved([partial(device.search, queries), ranked], options.repeats)
+            each = spread(1e6 * times[:, 0] / (options.entries * n_queries))
+            cells = spread(times[:, 0]), spread(times[:, 1]), each, "yes" if same else "NO"
+            rows.append([family, n_bytes, n_queries, *cells])
         del device
         torch.cuda.empty_cache()
-    columns = ["code", "bytes", "queries", "ms", "ns per pair", "equal to the processor"]
-    return table(f"{options.entries:,} entries on the device", columns, rows, "The ten best of each query.")
+    columns = ["code", "bytes", "queries", "search (ms)", "ranking (ms)", "ns per pair", "equal to the processor"]
+    note = "The ten best of each query. A search includes projections on the processor and significance."
+    return table(f"{options.entries:,} entries on the device", columns, rows, note)
 
 
 def encoding(options):
@@ -51,6 +57,14 @@ def encoding(options):
         )
         cells = spread(times[:, 0]), spread(times[:, 1]), ratio(times[:, 1], times[:, 0])
         rows.append([family, n_features, n_bytes, *cells, "yes" if same else "NO"])
+        if family == "trellis":
+            coordinates = rng.standard_normal((options.signals, recipe.ring.n_coded), dtype=np.float32)
+            viterbi = partial(RingEncoder(ts.gpu.cuda_device(), recipe.ring).ring_encode, recipe.ring, coordinates)
+            both = [viterbi, partial(kernels.active().ring_encode, recipe.ring, coordinates)]
+            times = 1e6 / len(signals) * interleaved(both, options.repeats)
+            cells = spread(times[:, 0]), spread(times[:, 1]), ratio(times[:, 1], times[:, 0])
+            same = np.array_equal(viterbi(), both[1]())
+            rows.append(["trellis, Viterbi only", n_features, n_bytes, *cells, "yes" if same else "NO"])
     columns = ["code", "features", "bytes", "device (us)", "processor (us)", "times as fast", "equal to the processor"]
     return table(
         f"Encoding {options.signals:,} signals",
@@ -91,7 +105,7 @@ def main():
         __doc__,
         entries=(10_000_000, 20_000),
         batches=([1, 16, 256, 1024], [1, 16]),
-        signals=(16_384, 512),
+        signals=(131_072, 512),
         classes=(100_000, 2_000),
         repeats=(7, 2),
         threads=(16, 2),

@@ -116,11 +116,12 @@ def kernels_table(options, shape):
     return table(title, columns, rows, f"{options.entries:,} entries; FlatIP has at most 20,000, to fit in memory.")
 
 
-def filled(family, n_entries, n_features, n_bytes, rng):
+def filled(family, n_entries, n_features, n_bytes, rng, per_segment=100_000):
     """An index in memory whose entries have random codes."""
     extra = {"basis": "hadamard", "center": False} if family == "trellis" else {}
     index = index_of(family, n_features, n_bytes, **extra)
     rows = random_blocks(index.recipe, rng, min(n_entries, 100_000)).rows()
+    rows = np.tile(rows, (min(n_entries, per_segment) // len(rows), 1))
     with index._store.change() as change:
         for start in range(0, n_entries, len(rows)):
             ids = np.arange(start, min(n_entries, start + len(rows)))

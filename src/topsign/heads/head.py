@@ -260,8 +260,8 @@ class Head:
 
         With ``scoring="asymmetric"`` they estimate the logits. A shortlist makes the logits of its classes exact, and
         the estimates of all others are lowered to just below them. With ``scoring="hamming"`` they are the number of
-        equal signs minus the number of different signs. The scores of all classes are computed, which takes longer than
-        the product with dense weights; :meth:`predict` and :meth:`topk` are faster with many classes.
+        equal signs minus the number of different signs. With few classes this is slower than a product with dense
+        weights, and in batches slower than one in int8; :meth:`predict` and :meth:`topk` are faster.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         out = np.empty((len(signals), len(self.biases)))
