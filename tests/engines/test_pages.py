@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import PEERS, ROOT, blocks, run_blocks
+from pages import ROOT, blocks, run_blocks
 
 import topsign as ts
 
@@ -21,12 +21,11 @@ def test_the_page_about_real_hits_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
-@pytest.mark.parametrize("peer", PEERS)
-def test_the_same_task_in_another_library(peer, tmp_path, monkeypatch, capsys):
-    """On the pages "Coming from ...", the code of both libraries runs twice."""
+def test_the_same_task_in_another_library(tmp_path, monkeypatch, capsys):
+    """On the page about migration, the code of both libraries runs twice."""
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        run_blocks(ROOT / "docs" / "how-to" / f"from-{peer}.md", capsys)
+        run_blocks(ROOT / "docs" / "how-to" / "migrate.md", capsys)
 
 
 def test_sql_on_parquet(problem, tmp_path, monkeypatch):
