@@ -16,7 +16,7 @@ import scipy  # loads its modules on first use
 
 from .._arrays import Float32, Float64
 from ..index import Index
-from ..significance import LikelihoodRatio, entry_level, probabilities
+from ..significance import LikelihoodRatio, entry_level, probabilities, probability_text
 from .alignment import (
     CUSTOMARY,
     SEARCHES,
@@ -60,6 +60,7 @@ class CameraMatch:
     p_value: float  # probability that one impostor scores as high; never 0
     log10_p_value: float  # decimal logarithm of the p-value, also if the p-value is too small for a float
     e_value: float  # expected number of impostors that score as high in all comparisons
+    log10_e_value: float
     log10_likelihood_ratio: float | None  # None if no known score lies around this one, or if there are too few
     words: str | None  # verbal scale of ENFSI
     ratio_note: str  # why no likelihood ratio is stated, or that it is a bound
@@ -78,6 +79,7 @@ class AlignedMatch:
     alignment: Alignment
     log10_p_value: float  # probability that one shift and scale of an impostor has as high a PCE
     e_value: float  # expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
+    log10_e_value: float
     orientation: str
     n_photographs: int
 
@@ -164,7 +166,7 @@ class Identification:
         return " ".join(
             [
                 f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
-                f"{self.false_alarm:g} over {self._searched}; {best.e_value:.2g} impostors are expected to score "
+                f"{self.false_alarm:g} over {self._searched}; {_e_value(best)} impostors are expected to score "
                 f"as high. {_ratio_words(best)} The second test, peak to correlation energy, gives "
                 f"{round(best.pce):,} and confirms the match (at least {CUSTOMARY:g}).",
                 *self._further_words([one.camera for one in self.significant[1:]]),
@@ -179,7 +181,7 @@ class Identification:
                 f"The photograph matches {best.camera!r} ({best.orientation}) as "
                 f"{best.alignment.words(best.frame)}, at a false-alarm rate of {self.false_alarm:g} over "
                 f"{self._searched}: the peak to correlation energy is {round(best.alignment.pce):,}, and "
-                f"{best.e_value:.2g} impostors are expected to reach it. No likelihood ratio is stated, because the "
+                f"{_e_value(best)} impostors are expected to reach it. No likelihood ratio is stated, because the "
                 "known scores are those of photographs that were neither cropped nor scaled.",
                 *self._further_words([one.camera for one in self.aligned_matches[1:]]),
                 OF_A_SENSOR,
@@ -211,7 +213,7 @@ class Identification:
         best = self.candidates[0]
         if math.isfinite(self.threshold):
             return (
-                f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
+                f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {_e_value(best)}, PCE "
                 f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
             )
         null = self.calibration.null(self.condition)
@@ -226,7 +228,7 @@ class Identification:
         best = self.aligned[0]
         return [
             f"The best camera of the search for {' and '.join(self.search)} is {best.camera!r} (PCE "
-            f"{round(best.alignment.pce):,}, E-value {best.e_value:.2g})."
+            f"{round(best.alignment.pce):,}, E-value {_e_value(best)})."
         ]
 
     def _inconclusive_words(self) -> str:
@@ -237,8 +239,8 @@ class Identification:
             [
                 f"Inconclusive, because the tests disagree. The score of {best.camera!r}, {best.score:.4f}, "
                 f"{significant} significant at a false-alarm rate of {self.false_alarm:g} over {self._searched} "
-                f"(E-value {best.e_value:.2g}). {_ratio_words(best)} The peak to correlation energy is "
-                f"{round(best.pce):,} and {reaches} its customary threshold of {CUSTOMARY:g}.",
+                f"(E-value {_e_value(best)}). {_ratio_words(best)} The peak to "
+                f"correlation energy is {round(best.pce):,} and {reaches} its customary threshold of {CUSTOMARY:g}.",
                 *self._further_words([one.camera for one in self.significant[1:]]),
                 *self._aligned_best_words(),
                 "Compare further photographs of the same origin, or a less compressed copy of this one.",
@@ -465,14 +467,15 @@ class _Comparison:
         self, camera: Camera, score: float, orientation: str, reading: Reading, n_comparisons: int
     ) -> CameraMatch:
         log10 = self.calibration.null(reading.condition).log10_p_value(score)
-        p_value = float(probabilities(log10))
+        log10_e = log10 + math.log10(n_comparisons)
         ratio, note = _ratio(self.calibration.ratios, score)
         return CameraMatch(
             camera.name,
             score,
-            p_value,
+            float(probabilities(log10)),
             log10,
-            p_value * n_comparisons,
+            float(probabilities(log10_e)),
+            log10_e,
             ratio,
             None if ratio is None else verbal(ratio),
             note,
@@ -565,6 +568,10 @@ def is_aligned_match(one: AlignedMatch, level: float) -> bool:
     return one.alignment.pce >= CUSTOMARY and one.log10_p_value <= math.log10(level)
 
 
+def _e_value(one: CameraMatch | AlignedMatch) -> str:
+    return probability_text(one.log10_e_value)
+
+
 def verbal(log10: float) -> str:
     """Return the verbal equivalent of a likelihood ratio."""
     one = np.array([log10])
@@ -591,8 +598,9 @@ def _is_supported(one: CameraMatch) -> bool:
 
 def _aligned_match(camera: Camera, alignment: Alignment, n_shifts: int, orientation: str, n: int) -> AlignedMatch:
     log10 = pce_log10_p_value(alignment.pce, n_shifts)
-    e_value = float(probabilities(log10)) * n
-    return AlignedMatch(camera.name, camera.frame, alignment, log10, e_value, orientation, len(camera.photographs))
+    log10_e, n_photographs = log10 + math.log10(n), len(camera.photographs)
+    e_value = float(probabilities(log10_e))
+    return AlignedMatch(camera.name, camera.frame, alignment, log10, e_value, log10_e, orientation, n_photographs)
 
 
 def _keep_better(found: dict[str, AlignedMatch], one: AlignedMatch) -> None:

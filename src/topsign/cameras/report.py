@@ -366,16 +366,25 @@ def _tables(found: Identification) -> Iterator[str]:
                 escape(one.camera),
                 f"{round(one.alignment.pce):,}",
                 probability_text(one.log10_p_value),
-                f"{one.e_value:.2g}",
-                escape(one.alignment.words(one.frame)),
+                probability_text(one.log10_e_value),
+                f"{one.alignment.scale:.3f}",
+                f"{one.alignment.width} x {one.alignment.height} at ({one.alignment.left}, {one.alignment.top})",
                 escape(one.orientation),
             ]
             for one in found.aligned
         ]
-        yield from table_rows("", ["Camera", "PCE", "P-value", "E-value", "Region", "Orientation"], rows)
+        yield from table_rows(
+            "numbers", ["Camera", "PCE", "P-value", "E-value", "Scale", "Pixels of the sensor", "Orientation"], rows
+        )
 
 
 def _explained(found: Identification) -> str:
+    if not found.candidates:
+        return (
+            "PCE: peak to correlation energy at the best shift and scale, with a customary threshold of "
+            f"{CUSTOMARY:g}. P-value: probability that one shift and scale of an impostor has as high a PCE. E-value: "
+            "expected number of impostors that reach it in the whole search."
+        )
     return (
         "Score: estimated correlation of the residual with the pattern expected of the camera. P-value: probability "
         "that one impostor scores as high. E-value: expected number of impostors that score as high in all comparisons "
@@ -474,7 +483,7 @@ def _row(one: CameraMatch) -> list[str]:
     values = [
         f"{one.score:.4f}",
         probability_text(one.log10_p_value),
-        f"{one.e_value:.2g}",
+        probability_text(one.log10_e_value),
         ratio,
         f"{round(one.pce):,}",
     ]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import write_file
+from ..significance import probability_text
 from .app import app, console, errors, exit_on_error, fail
 from .output import bar, show_table
 
@@ -423,14 +424,25 @@ def _show(found: Any) -> None:
     cells: list[list[str]] = []
     for one in found.candidates:
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
-        numbers = f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"
+        numbers = (
+            f"{one.score:.4f}",
+            probability_text(one.log10_p_value),
+            probability_text(one.log10_e_value),
+            ratio,
+            f"{round(one.pce):,}",
+        )
         cells.append([one.camera, *numbers, one.orientation])
     if cells:
         titles = ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation")
         show_table(cells, titles, left=("camera", "orientation"))
     if found.aligned:
         rows = [
-            [one.camera, f"{round(one.alignment.pce):,}", f"{one.e_value:.2g}", one.alignment.words(one.frame)]
+            [
+                one.camera,
+                f"{round(one.alignment.pce):,}",
+                probability_text(one.log10_e_value),
+                one.alignment.words(one.frame),
+            ]
             for one in found.aligned
         ]
         cells = [[*row, one.orientation] for row, one in zip(rows, found.aligned, strict=True)]
