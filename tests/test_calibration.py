@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
@@ -178,6 +179,39 @@ def test_false_alarm_rates_hold_after_growth(rng):
     assert abs(np.log(np.median(grown.e_values) / np.median(first.e_values))) < 0.5
     with pytest.raises(ValueError, match=r"false_alarm=9e-05 is below 0\.0001, the least that 1,000 queries support"):
         index.within(anisotropic(rng, 2), false_alarm=9e-5)
+
+
+def clustered(rng, n_signals):
+    centres = np.random.default_rng(99).standard_normal((30, 128))
+    return (0.4 * centres[rng.integers(0, 30, n_signals)] + anisotropic(rng, n_signals)).astype(np.float32)
+
+
+@pytest.mark.parametrize("law", [anisotropic, clustered])
+@pytest.mark.parametrize(
+    "options", [{"family": "trellis", "n_bytes": 48}, {"family": "grouped", "n_bytes": 32}], ids=str
+)
+def test_groups_hold_their_family_wise_rate(rng, law, options):
+    """Of 20 indexes with 300 unrelated entries, no more have a false pair than chance allows at a rate of 0.1.
+
+    Ten entries have two copies each with noise of a twentieth of their norm; nine in ten such groups are complete.
+    """
+    n_false = n_complete = 0
+    recipe = ts.Index(128, center=True, random_state=1, **options).fit(law(rng, 3000)).recipe
+    for _ in range(20):
+        index = ts.Index.from_recipe(recipe)
+        entries = law(rng, 300)
+        noise = rng.standard_normal((20, 128)) * np.linalg.norm(entries[:10].repeat(2, axis=0), axis=1, keepdims=True)
+        index.add(np.concatenate([entries, entries[:10].repeat(2, axis=0) + 0.05 * noise / np.sqrt(128)]))
+        index.calibrate(law(rng, 600))
+        groups = index.groups(false_alarm=0.1)
+        true = [{row, 300 + 2 * row, 301 + 2 * row} for row in range(10)]
+        n_false += any(not any(set(group) <= one for one in true) for group in groups)
+        n_complete += sum(set(group) in true for group in groups)
+    assert n_false <= scipy.stats.binom.isf(1e-3, 20, 0.1)
+    assert n_complete >= 0.9 * 200
+    with pytest.raises(ValueError, match="the least that 600 queries support"):
+        index.groups(false_alarm=4e-4)
+    assert (index.pairs(false_alarm=0.1).log10_p_values < np.log10(0.1 / 320)).all()
 
 
 def test_repeated_impostors_count_once(rng):

@@ -43,6 +43,7 @@ from .regions import IndexRegions, RecallCheck, check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
 from .significance import (
     KEY,
+    PAIRS,
     IndexCalibration,
     NullCheck,
     Significance,
@@ -424,9 +425,10 @@ class BaseIndex(ABC):
         Parameters
         ----------
         false_alarm : float in (0, 1)
-            Probability of any false pair in the whole index. With P pairs of entries, returned pairs have p-values of
-            at most ``1 - (1 - false_alarm) ** (1 / P)``. Only for families with a known null distribution of pairs
-            (adaptive, grouped, sign).
+            Probability of any false pair in the whole index (family-wise rate). After :meth:`calibrate`, each entry is
+            a search among the others at this rate over their number, with a Pareto tail; the rate is refused if it is
+            too far beyond the sample. Without it, pairs of isotropic signals are assumed, which only families with a
+            known null distribution of pairs (adaptive, grouped, sign) have.
         threshold : float in [-1, 1]
             Minimum score: the estimated correlation, or the cosine of the two reconstructions.
         k : int
@@ -438,10 +440,13 @@ class BaseIndex(ABC):
             Called with the number of compared entries and the number of all entries.
         """
         whole = self._entries()
-        limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
+        null = (self.nulls or {}).get(PAIRS)
+        given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
+        limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
         found = find_pairs(whole, limit, max_pairs=max_pairs, progress=progress)
         first, second = (whole.user_ids(ids) for ids in found[:2])
-        return Pairs(first, second, limit.pairing.scores(found[2]), limit.pairing.log10_p_values(found[2]))
+        logs = (null or limit.pairing).log10_p_values(found[2])
+        return Pairs(first, second, limit.pairing.scores(found[2]), logs)
 
     def groups(
         self,
@@ -453,10 +458,13 @@ class BaseIndex(ABC):
     ) -> list[list[Any]]:
         """Return the connected components of :meth:`pairs` as lists of ids, the largest first.
 
+        With ``false_alarm``, no two entries are joined falsely in the whole index, but with this probability.
+
         Pairs are not stored, so memory stays bounded for many equal or similar entries.
         """
-        whole = self._entries()
-        limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
+        whole, null = self._entries(), (self.nulls or {}).get(PAIRS)
+        given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
+        limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
         return find_groups(whole, limit, progress=progress)
 
     # Significance

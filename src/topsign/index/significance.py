@@ -19,7 +19,7 @@ from ..encoding import encode
 from ..errors import CalibrationWarning, StorageError, warn
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
-from ..search import Hits, Progress, QueryBlock, query_blocks
+from ..search import Hits, Progress, QueryBlock, living_ranges, query_blocks, rank_ranges
 from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
 from ..store import Snapshot
 
@@ -28,8 +28,14 @@ KEY = "topsign:calibration"
 
 FORMAT = 2
 
+PAIRS = "pairs"
+"""Name of the null distribution of pairs of codes."""
+
 MAX_IMPOSTORS, LIST = 20_000, 50
 """Maximum number of impostors that are searched for, and length of the lists that growth is learned from."""
+
+PAIRED_IMPOSTORS, PAIRED_ENTRIES, PAIRED_ROWS = 5000, 10_000, 256
+"""Maximum numbers of impostors and entries whose codes are compared to learn the null of pairs, and rows at a time."""
 
 N_KNOTS, MAX_KNOTS = 256, 4096
 STEP = 1.05
@@ -130,7 +136,7 @@ class CalibratedNull:
 class IndexCalibration:
     """Null distributions of an index, by scoring, and the bulk of scores that drift is judged by."""
 
-    nulls: Mapping[str, CalibratedNull]  # of negated mismatches, and of estimated correlations
+    nulls: Mapping[str, CalibratedNull]  # of negated mismatches, of estimated correlations, and of pairs of codes
     bulk: Float64  # (n,) ascending: a high quantile of each impostor's scores with random entries
 
     @property
@@ -365,7 +371,30 @@ def learn_calibration(
                 copies = own_scores(recipe, asked)
                 _check_detection(recipe, nulls[scoring], copies, false_alarm)
             spread = np.sort(bulk)
+    found = np.flatnonzero(searched)
+    nulls[PAIRS] = learn_pairs(recipe, entries, take_rows(asked, found), None if own is None else own[found], rng)
     return IndexCalibration(nulls, spread)
+
+
+def learn_pairs(
+    recipe: Recipe, entries: SearchableEntries, impostors: Array, own: Int64 | None, rng: np.random.Generator
+) -> CalibratedNull:
+    """Compare the codes of impostors with those of entries, and return the null distribution of pairs of codes."""
+    codes = encode(recipe, impostors, part=slice(0, min(len(impostors), PAIRED_IMPOSTORS)), name="impostors")
+    some = entries.sample(min(len(entries), PAIRED_ENTRIES), rng)
+    pairing, k = recipe.pairing(), max(1, min(LIST, len(some) - 1))
+    lists, pairs = np.full((len(codes), k), -np.inf), []
+    for start in range(0, len(codes), PAIRED_ROWS):
+        comparison = pairing.prepare(codes[start : start + PAIRED_ROWS])
+        every = len(some) if not start else k + 1  # all pairs of the first rows show the bulk
+        hits = rank_ranges(comparison, some, living_ranges(some), every)
+        hits = hits if own is None else hits[hits.ids != own[start + hits.queries]]
+        ranks = np.arange(len(hits)) - np.searchsorted(hits.queries, hits.queries)
+        best = hits[ranks < k]
+        lists[start + best.queries, ranks[ranks < k]] = best.values
+        pairs.append(hits.values.astype(np.float64) if not start else np.empty(0))
+    scores = ScoreCalibration.fit(lists, n_entries=len(some), tail="far")
+    return CalibratedNull.learn(replace(scores, own=own is not None), np.concatenate(pairs))
 
 
 def distinct_rows(signals: Array, rows: Int64) -> Int64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .engine import ENGINE, Engine, Hits, KernelEngine, living_ranges
+from .engine import ENGINE, Engine, Hits, KernelEngine, living_ranges, rank_ranges
 from .originals import ExactSignals, KeptOriginals, Originals, Source, rank_exactly
 from .pairs import EqualCodes, PairedEntries, PairLimit, Reduced, compare_entries, find_groups, find_pairs
 from .query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit, query_blocks
@@ -74,5 +74,6 @@ __all__ = [
     "queries_of",
     "query_blocks",
     "rank_exactly",
+    "rank_ranges",
     "sample_rows",
 ]

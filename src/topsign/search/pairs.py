@@ -12,7 +12,7 @@ import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Array, Booleans, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
-from ..families import Pairing, Recipe
+from ..families import Null, Pairing, Recipe
 from ..store import Snapshot
 from .engine import Hits, living_ranges, rank_ranges, within_ranges
 
@@ -134,9 +134,19 @@ class PairLimit:
 
     @classmethod
     def checked(
-        cls, recipe: Recipe, n_entries: int, *, false_alarm: float | None, threshold: float | None, k: int | None
+        cls,
+        recipe: Recipe,
+        n_entries: int,
+        *,
+        false_alarm: float | None,
+        threshold: float | None,
+        k: int | None,
+        null: Null | None = None,
     ) -> PairLimit:
-        """Return the limit for ``n_entries`` entries; exactly one of the three options must be given."""
+        """Return the limit for ``n_entries`` entries; exactly one of the three options must be given.
+
+        A calibrated ``null`` of searches replaces that of the family: each entry is a search among the others.
+        """
         given = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
@@ -146,6 +156,9 @@ class PairLimit:
             return cls(pairing, -np.inf, check_count(k, "k"))
         if threshold is not None:
             return cls(pairing, pairing.bound(check_real(threshold, "threshold", minimum=-1, maximum=1)), None)
+        if null is not None:
+            rate = check_false_alarm(false_alarm) / max(1, n_entries)
+            return cls(pairing, null.search_threshold(rate, n_entries), None)
         n_pairs = max(1, n_entries * (n_entries - 1) // 2)
         level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
         return cls(pairing, pairing.null_bound(float(level)), None)

@@ -30,13 +30,13 @@ from .likelihood_ratios import CLOSER
 from .p_values import log10_tail, probabilities
 
 FORMAT = 1
-TAILS = ("none", "pareto", "normal")
+TAILS = ("none", "pareto", "far", "normal")
 
 EXCESS, CONFIDENCE = 1.5, 0.9
 """Given one calibration, the false-alarm rate is at most EXCESS times nominal with probability CONFIDENCE."""
 
-SUPPORT = 10
-"""The Pareto tail supports rates down to 1 / SUPPORT of the smallest rate that the sample reaches."""
+SUPPORT = {"pareto": 10, "far": 1000}
+"""A Pareto tail supports rates down to this share of the smallest rate that the sample reaches."""
 
 MAX_QUERIES = 100_000
 """Maximum number of queries of a calibration."""
@@ -133,10 +133,10 @@ class ScoreCalibration:
             Number of entries that were searched.
         closer : "larger" or "smaller"
             Whether larger scores (similarities) or smaller scores (distances) mean a closer match.
-        tail : "none", "pareto" or "normal"
-            How rates are treated that the sample does not reach: ``none`` refuses them; ``pareto`` takes an upper
-            confidence limit of a generalised Pareto tail down to a tenth of the smallest rate; ``normal`` takes the
-            whole distribution as normal, with the predictive (Student) law of a new score.
+        tail : "none", "pareto", "far" or "normal"
+            How rates are treated that the sample does not reach: ``none`` refuses them; ``pareto`` and ``far`` take an
+            upper confidence limit of a generalised Pareto tail, down to a tenth and to a thousandth of the smallest
+            rate; ``normal`` takes the whole distribution as normal, with the predictive (Student) law of a new score.
         groups : array of shape (n_queries,), optional
             Kind of each query. Each group is calibrated by itself (Mondrian), so rates hold in each of them.
         covariates : array of shape (n_queries,), optional
@@ -285,7 +285,9 @@ class ScoreCalibration:
     @property
     def floor(self) -> float:
         """Smallest false-alarm rate that is supported."""
-        return {"none": self.level, "pareto": 1 / (SUPPORT * (self.n_queries + 1)), "normal": 0.0}[self.tail]
+        if self.tail in SUPPORT:
+            return 1 / (SUPPORT[self.tail] * (self.n_queries + 1))
+        return self.level if self.tail == "none" else 0.0
 
     @property
     def is_straight(self) -> bool:
@@ -631,7 +633,7 @@ class ScoreCalibration:
             )
         else:
             reached = (m - np.searchsorted(one.best, values, side="left") + 1) / (m + 1)
-            if self.tail == "pareto":
+            if self.tail in SUPPORT:
                 reached = np.where(values > one.best[-1], np.interp(values, *one._beyond), reached)
             log10 = np.log10(reached)
         return np.minimum(log10 + math.log10(one.n_corpora), 0.0)
