@@ -1,5 +1,8 @@
 """The paper's formulas as printed: where each fails, and by how much."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -126,3 +129,14 @@ def test_storage_in_the_table_and_the_demo():
     assert (int(exact[0]), int(exact[1]), round(exact[2]), 1065) == printed.TABLE_STORAGE_BITS
     assert exact[3] - printed.TABLE_STORAGE_BITS[3] > 16
     assert theory.storage_bits(n_bits=512, n_pool=8192) - printed.DEMO_STORAGE_BITS > 300
+
+
+def test_the_table_of_theorems_names_functions():
+    """Each name in the documentation's table from theorem to function exists."""
+    page = (Path(__file__).parents[1] / "docs" / "explanation" / "theory.md").read_text()
+    rows = re.findall(r"^\| .*\|$", page.split("## Functions of the theorems")[1].split("\n## ")[0], re.M)[2:]
+    assert len(rows) >= 8
+    for row in rows:
+        _, _, corrected, as_printed, _ = row.split("|")
+        for module, cell in ((theory, corrected), (printed, as_printed)):
+            assert [name for name in re.findall(r"`(\w+)`", cell) if not hasattr(module, name)] == []
