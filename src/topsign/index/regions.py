@@ -318,11 +318,13 @@ class CalibrationQueries:
 def check_visits(recall: object, probes: object, *, whole_code: bool, rescore: object) -> None:
     """Raise ValueError for options of a search that do not go with a part of the entries."""
     if recall is not None and probes is not None:
-        raise ValueError("give recall or probes, not both: what to reach, or how much to visit")
+        raise ValueError("give recall or probes, not both")
     if recall is not None and not whole_code:
-        raise ValueError('recall is calibrated for scoring="asymmetric" without adaptive_bits; give probes instead')
+        raise ValueError(
+            'recall is calibrated for scoring="asymmetric" without adaptive_bits; leave recall=None with others'
+        )
     if rescore is not None and rescore is not False:
-        raise ValueError("rescore does not go with recall or probes; kept originals are used as recall requires")
+        raise ValueError("rescore does not go with recall, which uses kept originals as it requires")
 
 
 class _Steps:
