@@ -477,24 +477,6 @@ def test_an_index_is_known_by_its_content_not_by_its_name(built):
     assert found["grouped"] == sum(map(len, found["groups"]))
 
 
-def test_entry_points_define_families(folder, monkeypatch):
-    from importlib import metadata
-
-    name = "entry_point_of_a_test"
-
-    def load():
-        Recipe.families[name] = Recipe.families["grouped"]
-
-    class Found:
-        pass
-
-    Found.name, Found.load = name, staticmethod(load)
-    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [Found] if group == "topsign.families" else [])
-    monkeypatch.setattr(Recipe, "families", dict(Recipe.families))
-    assert "300 entries" in run(f"build signals.npy -o f.topsign --family {name} --n-bytes 8")
-    assert "import the module that defines another family" in run("build signals.npy -o g.topsign --family f", code=2)
-
-
 def test_commands_import_only_what_they_need(built):
     """Lists of modules, not seconds: these are most of the time of a short command."""
     slow = ["numpy", "scipy", "scipy.special", "sklearn", "distributed", "pyarrow", "rich.console", "rich.progress"]

@@ -52,7 +52,7 @@ def make_index(kind, **options):
     options |= {
         "adaptive": {},
         "inner product": {"metric": "inner_product"},
-        "gaussian": {"projection": "gaussian", "n_pool": 120},
+        "gaussian": {"basis": "gaussian", "n_pool": 120},
     }[kind]
     return ts.Index(family="adaptive", n_bits=20, **options)
 
@@ -840,7 +840,14 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
 
 def test_workers_of_another_version_are_refused(client, source, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "_checked", {})
-    monkeypatch.setattr(ts, "__version__", "9.9")
+    plain = client.get_versions
+
+    def versions(**options):
+        found = plain(**options)
+        found["client"]["packages"]["topsign"] = "9.9"
+        return found
+
+    monkeypatch.setattr(client, "get_versions", versions)
     with pytest.raises(RuntimeError, match=r"the worker at tcp://.* has topsign 0.1.0, this client has 9.9; install"):
         ts.distributed.encode(source, tmp_path / "codes", make_index("adaptive"), client=client)
     assert not (tmp_path / "codes").exists()

@@ -1,6 +1,7 @@
 """Indexes of trellis codes: searches agree with the definition, and files store the learned recipe."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -356,3 +357,14 @@ def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, monkey
     kept = ts.Index(**options).fit(signals)
     monkeypatch.setattr(trellis, "HELD_VALUES", 0)
     assert ts.Index(**options).fit(signals).recipe == kept.recipe
+
+
+def test_a_recipe_that_has_searched_can_be_pickled(rng):
+    """Addresses that a search has kept stay in their process."""
+    signals = steep(rng, 700)
+    index = make(signals)
+    index.add(signals)
+    expected = index.search(signals[:3])
+    other = ts.Index.from_recipe(pickle.loads(pickle.dumps(index.recipe)))
+    other.add(signals)
+    assert_array_equal(other.search(signals[:3]).scores, expected.scores)

@@ -349,6 +349,9 @@ class Preparation:
     limit: int  # largest magnitude of rounded values
     mean: Float64 | None  # projections of the mean
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Preparation, tuple(getattr(self, one.name) for one in fields(self))  # as for Scoring
+
 
 @dataclass(frozen=True, eq=False)
 class RegionPlan:
