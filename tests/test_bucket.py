@@ -531,6 +531,39 @@ def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
         assert newest.versions() == [newest._store.version]
 
 
+@pytest.mark.parametrize("n_failures", [1, 9])
+def test_a_commit_that_cannot_be_checked_is_not_taken_for_stored(url, signals, monkeypatch, n_failures):
+    """Others have replaced the version that it follows and deleted its number, and then versions cannot be listed."""
+    make_index(url).add(signals[:20])
+    sleeper, plain, plain_list, left = ts.open_index(url), Versions.commit, Bucket.list, [n_failures]
+
+    def fail(self, folder):
+        if left[0] and folder == "versions":
+            left[0] -= 1
+            raise OSError(5, "no route")
+        return plain_list(self, folder)
+
+    def sleep(self, manifest):
+        monkeypatch.setattr(versioning.Versions, "commit", plain)
+        other = ts.open_index(url)
+        for row in range(3):
+            other.update_metadata([row], [{"count": row}])
+        monkeypatch.setattr(Bucket, "list", fail)
+        return plain(self, manifest)
+
+    monkeypatch.setattr(versioning.Versions, "commit", sleep)
+    monkeypatch.setattr(versioning.time, "sleep", lambda seconds: None)
+    if n_failures == 1:
+        sleeper.add(signals[20:23])  # made again on the newest version
+    else:
+        with pytest.raises(UnknownOutcomeError, match="it is unknown whether the change was stored"):
+            sleeper.add(signals[20:23])
+    monkeypatch.undo()
+    assert len(ts.open_index(url)) == (23 if n_failures == 1 else 20)
+    assert sleeper.refresh() == (n_failures > 1)
+    assert len(sleeper) == (23 if n_failures == 1 else 20)
+
+
 def test_segments_of_a_cluster_survive_the_repetition_of_their_commit(url, signals):
     """Workers write the files once; the commit is made again if another client was first."""
     index, memory = make_index(url), make_index()

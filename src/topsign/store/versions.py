@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 import secrets
@@ -276,6 +277,9 @@ def _size(record: Record, name: str, most: int = 2**62) -> int:
 ATTEMPTS = 100
 """Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
 
+CHECKS = 4
+"""Attempts to list the versions of a shared store after a commit."""
+
 ORPHAN_SECONDS = 86_400
 """Seconds by which orphans in a shared store must be older than the current version to be deleted.
 
@@ -372,7 +376,8 @@ class Versions:
     def commit(self, manifest: Manifest) -> Listing | None:
         """Create a version whose files are durable; raise ConflictError without effect if another client was first.
 
-        Return the versions after the commit, or None if they cannot be listed.
+        Return the versions after the commit, or None if they cannot be listed. In a shared store, the outcome is then
+        unknown, because others may have used this number before and deleted it.
         """
         name = version_name(manifest.version)
         if manifest.version > MAX_VERSION or len(manifest.content) > MAX_BYTES:
@@ -390,12 +395,19 @@ class Versions:
                 raise
             self._settle(manifest)
         descends: bool | None = True
-        try:
-            listing = self.listing()
-            if listing.numbers[-1] != manifest.version:  # then newer ones descend from it, or it reused a number
-                newest = self.newest()
-                descends = newest.descends_from(manifest)
-        except (OSError, StorageError):
+        for attempt in range(CHECKS if self.backend.is_shared else 1):
+            try:
+                listing = self.listing()
+                if listing.numbers[-1] != manifest.version:  # then newer ones descend from it, or it reused a number
+                    newest = self.newest()
+                    descends = newest.descends_from(manifest)
+                break
+            except (OSError, StorageError) as error:
+                problem = str(error)
+                time.sleep(0.05 * 2**attempt if self.backend.is_shared else 0)
+        else:
+            if self.backend.is_shared:
+                raise self._unsettled(manifest, OSError(errno.EIO, problem))
             return None  # the change is stored: nothing may raise from here on
         if descends is None:
             raise self.overtaken(manifest, newest)
