@@ -187,7 +187,7 @@ def test_metadata_come_back(path, signals):
         (7, TypeError, "got int"),
         ([{}], ValueError, "one per signal, got 1 for 2 signals"),
         ([{}, 3], TypeError, "got 3 of type int at row 1"),
-        ([{"x": np.int64(3)}, {}], ValueError, "metadata at row 0 is not JSON: Object of type int64"),
+        ([{"x": np.arange(3)}, {}], ValueError, "metadata at row 0 is not JSON: Object of type ndarray"),
         ([{"x": float("nan")}, {}], ValueError, "metadata at row 0 is not JSON"),
         ([{}, {1: 2}], ValueError, "row 1 is not preserved by JSON, got {1: 2}"),
     ],
@@ -492,7 +492,7 @@ def test_unknown_recipes_are_refused(filled, changes, words):
     with pytest.raises(ts.StorageError) as raised:
         ts.open_index(filled)
     assert words in str(raised.value)
-    assert "family" not in changes or str(raised.value).endswith("got 'sorted'")  # tests may register more families
+    assert "family" not in changes or "got 'sorted'; import" in str(raised.value)  # tests may register more families
 
 
 @posix
