@@ -358,7 +358,9 @@ def c_originals(originals: OriginalRows, queries: Float32) -> COriginals:
         kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
         known = originals.__dict__["structure"] = kind, (c_void_p * len(pairs))(*pairs)
     kind, segments = known
-    return COriginals(kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries))
+    made = COriginals(kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries))
+    made.addresses = segments  # alive as long as the structure, which other threads may replace
+    return made
 
 
 def c_region_plan(plan: RegionPlan) -> CRegionPlan:
