@@ -27,7 +27,8 @@ from ..families import METRICS, Recipe
 from ..index import Index, deferred_of
 from ..index.addition import DeferredIndex
 from ..index.regions import IndexRegions
-from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, check_same_columns, list_files, open_file
+from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
+from ..signals.files import check_same_columns
 from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
 from ..store.backends import Backend
 from ..store.folder_store import FolderChange, FolderStore

@@ -248,8 +248,8 @@ class Published:
     """Printed value of a table cell: accuracy in percent, and points below the uncompressed head."""
 
     n_bits: int  # the head of its column
-    accuracy: float
-    lost: float
+    accuracy: float  # in percent
+    lost: float  # percentage points below the uncompressed head
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ class TableCell:
     n_bits: int  # projections computed per input
     storage: int  # bits per class, locations included
     lost: float  # percentage points below the uncompressed head, mean over the seeds
-    standard_error: float
-    by_seed: Float64
+    standard_error: float  # of the mean over the seeds
+    by_seed: Float64  # percentage points lost with each seed
     step: float | None  # of the universal embedding
     published: Published | None  # None for methods that the paper does not have
 
@@ -278,12 +278,12 @@ class Row:
 class Table:
     """Results of all methods, with this project's network and copy of the data."""
 
-    n_seeds: int
-    n_images: int
+    n_seeds: int  # seeds of the projection
+    n_images: int  # images of the test set
     accuracy: float  # percent, uncompressed
-    published_accuracy: float
+    published_accuracy: float  # percent, uncompressed, as printed
     n_pool: int
-    kept: list[int]
+    kept: list[int]  # projections kept of the pool, by column
     rows: list[Row]
 
     def of(self, method: str) -> Row:
@@ -292,7 +292,7 @@ class Table:
 
 
 def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
-    """Measure every method with the same seeds of the projection and the same images."""
+    """Measure every method with the same ``n_seeds`` seeds of the projection and the same images."""
     n_seeds = check_draws(n_seeds, "n_seeds")
     head = load_cifar10_head()
     steps = choose_steps(head, seeds=range(min(5, (n_seeds + 1) // 2)))

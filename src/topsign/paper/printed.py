@@ -101,12 +101,12 @@ DEMONSTRATION = "Figure 3, equal storage in the authors' demonstration"
 class Erratum:
     """One error, or one ambiguous statement."""
 
-    where: str
-    printed: str
-    correct: str
+    where: str  # theorem, figure or table
+    printed: str  # statement of the paper
+    correct: str  # correction
     example: str  # description of the two values
-    printed_value: float
-    correct_value: float
+    printed_value: float  # by the printed statement
+    correct_value: float  # by the corrected one
     test: str  # file::name in tests/
 
 
