@@ -8,7 +8,6 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import gpu
-from topsign.search import recall as region_search
 
 N_FEATURES, N_REGIONS = 32, 16
 
@@ -57,24 +56,18 @@ def test_searches_visit_the_regions_that_the_processor_visits(device, index):
     held = gpu.GpuIndex(index, device=device)
     queries, among = clustered(3, seed=5), index.ids[::2]
     for options in ({"probes": 3}, {"probes": 2, "among": among}):
-        ours, theirs = held.search(queries, k=5, **options), index.search(queries, k=5, **options)
+        ours, theirs = (one._search(queries, 5, recall=None, **options) for one in (held._frozen, index))
         equal_results(ours, theirs)
         assert_array_equal(ours.visited, theirs.visited)
         assert (ours.visited < 0.5).all()
 
 
-def test_a_search_for_a_recall_visits_regions_if_that_takes_less_time(device, monkeypatch):
-    for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
-        monkeypatch.setattr(region_search, name, 0.0)
+def test_a_search_for_a_recall_visits_regions(device):
     index = FAMILIES["trellis"]()
     index.add(clustered(4000))
     index.learn_regions(n_regions=64)
-    held, query = gpu.GpuIndex(index, device=device), clustered(1, seed=5)
-    monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 0.0)
-    assert held.search(query, k=5, recall=0.9).exhaustive.tolist() == [region_search.FASTER]
-    monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 1e9)
-    found = held.search(query, k=5, recall=0.9)
-    assert found.exhaustive.tolist() == [""]
-    equal_results(found, index.search(query, k=5, recall=0.9))
-    streamed = gpu.GpuIndex(index, device=device, memory=0)
-    equal_results(streamed.search(query, k=5, recall=0.9), found)
+    query = clustered(1, seed=5)
+    for memory in ({}, {"memory": 0}):
+        found = gpu.GpuIndex(index, device=device, **memory).search(query, k=5, recall=0.9)
+        assert found.exhaustive.tolist() == [""]
+        equal_results(found, index.search(query, k=5, recall=0.9))

@@ -29,14 +29,6 @@ FREE_SHARE = 0.9  # share of the free GPU memory that codes may occupy; searches
 COMPARISONS = (CodeComparison, HammingComparison)
 """Comparisons that the device executes. Subclasses may compare differently, so they are listed separately."""
 
-COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
-SCAN_COST = 87_000.0  # nanoseconds of a scan per chunk, besides those per entry
-BYTE_COSTS = {"signs": 4.3e-4, "groups": 4.3e-4, "ring": 3.5e-3, "kept": 7.9e-4}
-"""Nanoseconds per byte of a code and query, by kind of codes, on an H200.
-
-Those of nibble codes were measured with a prototype of the tables, the others with the kernels of earlier layouts.
-"""
-
 
 def executes(comparison: Comparison) -> TypeGuard[CodeComparison]:
     """Return whether there are kernels for a comparison; the CPU executes others."""

@@ -561,10 +561,13 @@ class RegionSearch:
         """
         derived, key = getattr(self.entries, "derived", {}), ("plan", self.k, self.recall, self.probes)
         known = derived.get(key)
-        if known is None or known[0] is not self.regions or known[1] is not self.calibration:
-            known = derived[key] = self.regions, self.calibration, self._made_plan()
-        found: SearchPlan | None = known[2]
-        return found
+        if known is not None and known[0] is self.regions and known[1] is self.calibration:
+            found: SearchPlan = known[2]
+            return found
+        made = self._made_plan()  # none, for example, until originals are verified
+        if made is not None:
+            derived[key] = self.regions, self.calibration, made
+        return made
 
     def _made_plan(self) -> SearchPlan | None:
         local = None if self._reason or self.regions is None else self.entries.local_regions(self.regions.order)
