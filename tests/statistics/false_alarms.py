@@ -114,9 +114,11 @@ if VECTORS in os.environ:
     LAWS["vectors of a file"] = vectors
 
 FAMILIES: dict[str, Callable[[int], ts.Index]] = {
-    "adaptive": lambda n: ts.Index(n, family="adaptive", n_bits=n // 4, center=True, random_state=3),
-    "sign": lambda n: ts.Index(n, family="sign", center=True, random_state=3),
-    "trellis": lambda n: ts.Index(n, n_bytes=n // 8, random_state=3),
+    "adaptive": lambda n: ts.Index(
+        n, family="adaptive", n_bits=n // 4, center=True, random_state=3, originals="float32"
+    ),
+    "sign": lambda n: ts.Index(n, family="sign", center=True, random_state=3, originals="float32"),
+    "trellis": lambda n: ts.Index(n, n_bytes=n // 8, random_state=3, originals="float32"),
 }
 
 
