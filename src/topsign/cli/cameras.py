@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from .._files import write_file
-from ..significance import probability_text
 from .app import app, console, errors, exit_on_error, fail
 from .output import bar, show_table
 
@@ -421,6 +420,8 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _show(found: Any) -> None:
+    from ..significance import probability_text  # SciPy takes long to import
+
     cells: list[list[str]] = []
     for one in found.candidates:
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
