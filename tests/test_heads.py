@@ -322,7 +322,7 @@ def blobs(rng, n_rows, centres, noise):
     return centres[labels] + noise * rng.standard_normal((n_rows, centres.shape[1])), labels
 
 
-@pytest.mark.parametrize("n_sets", [25, pytest.param(300, marks=pytest.mark.statistics)])
+@pytest.mark.parametrize("n_sets", [25, pytest.param(150, marks=pytest.mark.statistics)])
 def test_the_claimed_agreement_holds_on_new_data(n_sets):
     """Estimators that fit their 120 rows of 60 features closely agree with their heads less often on new rows.
 
