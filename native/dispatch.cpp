@@ -154,8 +154,8 @@ int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out)
     return guarded([&] { functions(run).byte_products(run->n_threads, *bytes, out); });
 }
 
-int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
-                          const ts_region_choice* choice) {
+int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule,
+                          const ts_rows* units, const ts_region_choice* choice) {
     return guarded([&] { functions(run).choose_regions(run->n_threads, *regions, *rule, *units, *choice); });
 }
 
@@ -175,8 +175,7 @@ int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts
 
 int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
                        const ts_neighbors* found) {
-    const int32_t status =
-        guarded([&] { functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
+    const int32_t status = guarded([&] { functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
     if (status) return status;
     for (int64_t q = 0; q < signals->count; ++q)
         if (!(norms[q] >= 1e-18 && norms[q] <= 1e18) || found->rows[(q + 1) * found->k - 1] < 0) return 2;

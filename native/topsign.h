@@ -260,9 +260,9 @@ typedef struct {
     const ts_region_range* ranges;
 } ts_region_codes;
 
-/* Means in groups of 16: bytes in [1, 127], of which 64 stands for 0, times the scale of their row, (n_groups, width / 4,
-   16, 4) with a width that is a multiple of 64. half_norms are half of the square norm of each mean; infinite for the
-   rows that fill a group. */
+/* Means in groups of 16: bytes in [1, 127], of which 64 stands for 0, times the scale of their row, (n_groups, width /
+   4, 16, 4) with a width that is a multiple of 64. half_norms are half of the square norm of each mean; infinite for
+   the rows that fill a group. */
 typedef struct {
     const uint8_t* values;
     const float* scales;
@@ -271,8 +271,8 @@ typedef struct {
 } ts_means;
 
 /* Regions in two levels: those of coarse mean c are the fine means of the groups first[c] up to, but not at, first[c +
-   1]; numbers (16 * n_groups) are the regions of fine means, -1 of rows that fill a group. counts are those of the living
-   entries of each region. */
+   1]; numbers (16 * n_groups) are the regions of fine means, -1 of rows that fill a group. counts are those of the
+   living entries of each region. */
 typedef struct {
     ts_means coarse, fine;
     int64_t n_coarse;
@@ -281,12 +281,12 @@ typedef struct {
     const int64_t* counts;
 } ts_regions;
 
-/* What queries of each stratum visit. The regions of the base_coarse nearest coarse means are scored, and the contrast of
-   a query is the difference between its best and its 16th best score. Its stratum is the number of edges, n_strata - 1 of
-   them in ascending order, that the contrast reaches, or n_strata if the best score is below `least`. The query visits
-   the nearest regions of the n_coarse nearest coarse means: at least n_regions, and so many that they have n_entries
-   entries; all entries if n_regions is 0. The best n_candidates are compared by original signals. There are n_strata + 1
-   numbers of each. */
+/* What queries of each stratum visit. The regions of the base_coarse nearest coarse means are scored, and the contrast
+   of a query is the difference between its best and its 16th best score. Its stratum is the number of edges, n_strata -
+   1 of them in ascending order, that the contrast reaches, or n_strata if the best score is below `least`. The query
+   visits the nearest regions of the n_coarse nearest coarse means: at least n_regions, and so many that they have
+   n_entries entries; all entries if n_regions is 0. The best n_candidates are compared by original signals. There are
+   n_strata + 1 numbers of each. */
 typedef struct {
     const double* edges;
     const int64_t* n_regions;

@@ -15,7 +15,8 @@ bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
@@ -141,8 +142,7 @@ struct WideRings {
             if (factors >= 0) {
                 const __m512i high = two(blocks + 2 * v, factors);
                 const __m512i of_even = _mm512_srli_epi16(_mm512_slli_epi16(high, 8), 1);  // times 128
-                const __m512i of_odd =
-                    _mm512_srli_epi16(_mm512_and_si512(high, _mm512_set1_epi16(int16_t(0xff00))), 1);
+                const __m512i of_odd = _mm512_srli_epi16(_mm512_and_si512(high, _mm512_set1_epi16(int16_t(0xff00))), 1);
                 even_bound = _mm512_adds_epi16(first, _mm512_mulhi_epi16(of_even, slope));
                 odd_bound = _mm512_adds_epi16(first, _mm512_mulhi_epi16(of_odd, slope));
                 reached = _mm512_testn_epi8_mask(high, high);
@@ -240,7 +240,9 @@ struct Avx512 : Avx2Of<Avx512, 64> {
     static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {
         return cast<Ints>(_mm512_cvtepi8_epi32(_mm_loadu_si128(as_128(levels))));
     }
-    static TOPSIGN_INLINE void narrow(Ints values, uint8_t* to) { store(to, _mm512_cvtepi32_epi8(cast<__m512i>(values))); }
+    static TOPSIGN_INLINE void narrow(Ints values, uint8_t* to) {
+        store(to, _mm512_cvtepi32_epi8(cast<__m512i>(values)));
+    }
 
     // The instruction multiplies unsigned bytes.
     static constexpr int32_t kBias = 128;

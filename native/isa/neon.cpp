@@ -21,8 +21,7 @@ struct Neon : Plain<Neon, 16> {
     }
 
     static TOPSIGN_INLINE void widen_halves(const uint8_t* from, float* to) {
-        for (int i = 0; i < 8; i += 4)
-            vst1q_f32(to + i, vcvt_f32_f16(cast<float16x4_t>(load<uint64_t>(from + 2 * i))));
+        for (int i = 0; i < 8; i += 4) vst1q_f32(to + i, vcvt_f32_f16(cast<float16x4_t>(load<uint64_t>(from + 2 * i))));
     }
 
     static TOPSIGN_INLINE Ints to_ints(const int8_t* levels) {

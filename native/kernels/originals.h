@@ -115,8 +115,9 @@ class ExactComparison {
     static constexpr int64_t kAhead = 8;  // signals that are prefetched
 
     static std::pair<int64_t, int64_t> place(const ts_code_ranges& codes, int64_t row) {
-        const ts_codes* const after = std::upper_bound(codes.ranges, codes.ranges + codes.count, row,
-                                                       [](int64_t r, const ts_codes& one) { return r < one.first_row; });
+        const ts_codes* const after =
+            std::upper_bound(codes.ranges, codes.ranges + codes.count, row,
+                             [](int64_t r, const ts_codes& one) { return r < one.first_row; });
         return {after - codes.ranges - 1, row - after[-1].first_row};
     }
 

@@ -81,8 +81,7 @@ class Products {
 #pragma GCC unroll 4
             for (int p = 0; p < kTogether; ++p)
                 for (int v = 0; v < kParts; ++v)
-                    sums[p][v] =
-                        sums[p][v] + load<V>(panels + (p * width + f) * kPanel + v * kLanes<V>) * one;
+                    sums[p][v] = sums[p][v] + load<V>(panels + (p * width + f) * kPanel + v * kLanes<V>) * one;
         }
         std::memcpy(out, sums, sizeof sums);
     }

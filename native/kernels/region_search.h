@@ -1,5 +1,5 @@
-// Searches of regions: a query chooses the regions nearest to it, the codes there are compared, and the best of them may
-// be compared by original signals.
+// Searches of regions: a query chooses the regions nearest to it, the codes there are compared, and the best of them
+// may be compared by original signals.
 #pragma once
 
 #include "originals.h"
@@ -9,10 +9,10 @@
 namespace topsign {
 namespace {
 
-constexpr int kGroup = 16;              // means that are interleaved
-constexpr int32_t kMeanMiddle = 64;     // the byte of a mean that stands for 0
-constexpr int64_t kContrastRank = 16;   // the contrast of a query is that of its best score to this one
-constexpr int64_t kOrdered = 24;        // regions that are visited in order; the others follow in that of memory
+constexpr int kGroup = 16;             // means that are interleaved
+constexpr int32_t kMeanMiddle = 64;    // the byte of a mean that stands for 0
+constexpr int64_t kContrastRank = 16;  // the contrast of a query is that of its best score to this one
+constexpr int64_t kOrdered = 24;       // regions that are visited in order; the others follow in that of memory
 
 // Integers nearest to floats of magnitude below 2^22, ties to even.
 template <class V>
@@ -184,9 +184,7 @@ class RegionChooser {
     }
 
     // Number of regions that are scored.
-    int64_t n_regions() const {
-        return n_scored_ - std::count(numbers_.get(), numbers_.get() + n_scored_, -1);
-    }
+    int64_t n_regions() const { return n_scored_ - std::count(numbers_.get(), numbers_.get() + n_scored_, -1); }
 
     // The nearest `wanted` regions, in order.
     void take(int64_t wanted) {
@@ -225,8 +223,8 @@ class RegionChooser {
     const ts_regions& regions_;
     ByteQuery<Isa> query_;
     std::vector<float> coarse_scores_;
-    std::unique_ptr<float[]> scores_;      // of the regions of the nearest coarse means
-    std::unique_ptr<int32_t[]> numbers_;   // their regions
+    std::unique_ptr<float[]> scores_;     // of the regions of the nearest coarse means
+    std::unique_ptr<int32_t[]> numbers_;  // their regions
     std::vector<int32_t> chosen_{};
     std::vector<ScoredRegion> coarse_{}, nearest_{};
     int64_t n_scored_ = 0, n_coarse_ = 0;
@@ -383,9 +381,8 @@ void search_regions(int n_threads, const ts_scoring& scoring, const ts_region_co
         for_some_queries(scoring, all, [&](const ts_queries& some, int64_t first) {
             std::vector<Best> collectors;
             for (int64_t i = 0; i < some.count; ++i) collectors.emplace_back(tops[wide[first + i]]);
-            with_scan<Isa>(n_threads, scoring, some, [&](const auto& scan) {
-                scan_all(n_threads, scoring, codes.segments, scan, collectors);
-            });
+            with_scan<Isa>(n_threads, scoring, some,
+                           [&](const auto& scan) { scan_all(n_threads, scoring, codes.segments, scan, collectors); });
         });
     }
     parallel_items(n_threads, queries.count, originals ? 20000 : 500, [&] {

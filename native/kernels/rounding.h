@@ -36,7 +36,8 @@ void round_rows(int n_threads, const ts_rows& rows, int64_t limit, int16_t* out,
             for (int64_t i = 0; i < whole; i += kPart) {
                 const Doubles quotients = Isa::template widen<Doubles>(load<Half>(from + i)) / units;
                 const Doubles rounded = (quotients + magic) - magic;
-                for (int j = 0; j < kPart; ++j) to[i + j] = int16_t(std::max(-most, std::min<double>(most, rounded[j])));
+                for (int j = 0; j < kPart; ++j)
+                    to[i + j] = int16_t(std::max(-most, std::min<double>(most, rounded[j])));
             }
             for (int64_t i = whole; i < rows.width; ++i)
                 to[i] = int16_t(std::max(-most, std::min(most, std::nearbyint(double(from[i]) / unit))));

@@ -21,7 +21,6 @@ struct Listed {
     uint32_t mask;          // codes that take part
 };
 
-
 // Upper bounds of scores from rounded sums: score <= (sum * slope + offset) * factor, but for rounding in float32.
 struct UpperBound {
     float slope, offset;
@@ -279,7 +278,7 @@ class RingScan {
         }
 
        private:
-        static constexpr int64_t kNear = 1 << 18;      // bytes
+        static constexpr int64_t kNear = 1 << 18;     // bytes
         static constexpr int64_t kNarrowSteps = 256;  // whose sums have at most 15 bits
 
         // Compares a tile of n blocks, or fewer, that are left.
@@ -300,7 +299,8 @@ class RingScan {
                 if (is_narrow) {
                     const bool has_factor = scoring.factor == TS_COSINE_FACTOR;
                     uint32_t lanes[kTile];
-                    Rings::reaching(blocks, ahead, scan_.n_steps_ / 2, tables, upper.narrow(collector.bound(), has_factor),
+                    Rings::reaching(blocks, ahead, scan_.n_steps_ / 2, tables,
+                                    upper.narrow(collector.bound(), has_factor),
                                     has_factor ? scoring.code_bytes - 1 : -1, lanes);
                     for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
                         if (lanes[i] & list[i].mask) offer(list[i], lanes[i], q, collector);
