@@ -201,7 +201,7 @@ def test_scores_estimate_inner_products_and_correlations(rng, kind):
     signals, queries = rng.standard_normal((2, 3, n)) * [[[1.0], [2.0], [0.5]]]
     queries += 0.5 * signals
     norms = np.linalg.norm(queries, axis=1)
-    options = {"n_features": n, "projection": "gaussian", "metric": "inner_product"}
+    options = {"n_features": n, "basis": "gaussian", "metric": "inner_product"}
     inner, cosines = [], []
     for seed in range(n_seeds):
         recipe = kind.make(**options, random_state=seed)
