@@ -13,7 +13,7 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
 from .._checks import check_count, check_pool
 from ..kernels import Layout
-from .signs import LocatedCodes, SignsRecipe
+from .signs import LocatedCodes, SignsRecipe, pool_of
 from .weight_coding import CodedWeights, WeightCoding, size_steps
 
 MOST_OF_POOL = 4  # a code that keeps more than a quarter of its pool gains little from the choice
@@ -65,7 +65,7 @@ class AdaptiveRecipe(SignsRecipe):
         """
         n_pool = n_features if n_pool is None else n_pool
         layout = Layout(*check_pool(resolve_bits(n_bits, n_pool), n_pool))
-        return cls._of_pool(layout.n_pool, n_features=n_features, layout=layout, **options)
+        return cls(*pool_of(layout.n_pool, n_features=n_features, **options), layout=layout)
 
     @classmethod
     def size_warning(

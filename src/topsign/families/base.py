@@ -236,7 +236,7 @@ class Recipe(ABC):
     def for_weights(cls, weights: Array, **options: Any) -> Self:
         """Return a recipe for the weight vectors of a head.
 
-        Options are any of n_bits (adaptive codes), n_bytes (without the scale), n_pool, projection and random_state.
+        Options are any of n_bits (adaptive codes), n_bytes (without the scale), n_pool, basis and random_state.
         """
         return cls.learn(weights, n_features=weights.shape[1], **options)
 

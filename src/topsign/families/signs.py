@@ -85,24 +85,7 @@ class SignsRecipe(ProjectedRecipe):
         By default there are at most ``n_features`` projections.
         """
         n_bytes = max(1, n_features // cls.per_byte) if n_bytes is None else check_count(n_bytes, "n_bytes")
-        return cls._of_pool(cls.per_byte * n_bytes, n_features=n_features, **options)
-
-    @classmethod
-    def _of_pool(
-        cls,
-        n_pool: int,
-        *,
-        n_features: int,
-        basis: str | Projection = "hadamard",
-        metric: str = "correlation",
-        random_state: RandomState = None,
-        **fields: Any,
-    ) -> Self:
-        """Return the recipe of a pool, after checking the parameters that all families share."""
-        check_choice(metric, "metric", METRICS)
-        made = resolve_projection(basis, n_features=n_features, n_pool=n_pool, random_state=random_state, name="basis")
-        check_sizes(made.n_features, made.n_pool)
-        return cls(made, metric, **fields)
+        return cls(*pool_of(cls.per_byte * n_bytes, n_features=n_features, **options))
 
     # Coding
 
@@ -591,6 +574,21 @@ class GroupedRecipe(SignsRecipe):
 
     def selection(self, n_compared: int) -> tuple[int, ...]:
         return 1, GROUP, n_compared
+
+
+def pool_of(
+    n_pool: int,
+    *,
+    n_features: int,
+    basis: str | Projection = "hadamard",
+    metric: str = "correlation",
+    random_state: RandomState = None,
+) -> tuple[Projection, str]:
+    """Return the projection and the metric of a recipe, after checking the parameters that all families share."""
+    check_choice(metric, "metric", METRICS)
+    made = resolve_projection(basis, n_features=n_features, n_pool=n_pool, random_state=random_state, name="basis")
+    check_sizes(made.n_features, made.n_pool)
+    return made, metric
 
 
 def _with_factors(codes: Bytes, factors: npt.ArrayLike | None) -> Bytes:

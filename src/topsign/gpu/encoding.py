@@ -38,7 +38,7 @@ class Projector:
         if not isinstance(projection, Hadamard):
             raise TypeError(
                 f"a GPU computes Hadamard projections, got a {projection.kind} one; project on the CPU, or use "
-                'projection="hadamard"'
+                'basis="hadamard"'
             )
         self.device, n = device, projection.n_features
         power = 1 << n.bit_length() - 1
