@@ -1,6 +1,7 @@
 """Every kernel is bit-identical to the reference on every path, with any number of threads."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -8,6 +9,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +35,7 @@ from topsign.kernels import (
     RoundedQueries,
     Scoring,
     Visits,
+    native,
 )
 from topsign.theory import storage_bits
 
@@ -67,6 +70,29 @@ def random_codes(rng, n_codes, n_bits, n_pool):
 
 def test_the_native_library_is_built_here():
     assert "portable" in kernels.available()
+
+
+def test_structures_and_functions_are_those_of_the_header():
+    """Names and types of members and arguments, and their order; what addresses point to is not compared."""
+    header = (Path(__file__).parent.parent / "native" / "topsign.h").read_text()
+    header = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL))
+    structures = {}
+    for body, name in re.findall(r"typedef struct \{(.*?)\} ts_(\w+);", header):
+        members = []
+        for line in body.split(";")[:-1]:
+            kind, _, names = line.removeprefix(" const").strip().replace(", ", ",").rpartition(" ")
+            kind = kind.removesuffix("_t").removeprefix("ts_")
+            shown = "" if kind == "int64" else f":{kind}"
+            members += [f"*{one}" if kind.endswith("*") else one + shown for one in names.split(",")]
+        structures[name] = " ".join(members)
+    table = {name: re.sub(r"(\*\w+):\w+", r"\1", one) for name, one in native.STRUCTURES.items()}
+    assert table == {name: structures[name] for name in structures.keys() - {"region_range", "original_rows"}}
+    functions = {}
+    for name, arguments in re.findall(r"int32_t ts_(\w+)\(const ts_run\* run, (.*?)\);", header):
+        kinds = [one.removeprefix("const ").rpartition(" ")[0].removeprefix("ts_") for one in arguments.split(", ")]
+        known = {"int64_t": "n"} | {f"{one}*": one for one in structures}
+        functions[name] = " ".join(known.get(kind, "*") for kind in kinds)
+    assert functions == native.FUNCTIONS
 
 
 @pytest.mark.parametrize("n", [*EDGES, 2048, 8191])

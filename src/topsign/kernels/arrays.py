@@ -193,9 +193,7 @@ class CodeRange:
 
 
 class CodeRanges(tuple[CodeRange, ...]):
-    """Ranges that are searched together, with the structure that kernels take once it is made."""
-
-    structure: Any = None
+    """Ranges that are searched together; the structure that kernels take is kept with them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CodeRanges, (tuple(self),)  # without the addresses of this process

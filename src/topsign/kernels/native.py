@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -89,298 +90,218 @@ def _n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def c_fields(names: str, **types: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a structure: pointers if names begin with *, 64-bit integers, or those of other types."""
-    return [(one.lstrip("*"), types.get(one, c_void_p if one[0] == "*" else c_int64)) for one in names.split()]
+# The structures and functions of native/topsign.h without "ts_"; a test compares them. Members are 64-bit integers,
+# addresses (*), or what follows the colon: another type, a structure, or the address of one (*).
+STRUCTURES = {
+    "run": "path:int32 n_threads:int32",
+    "rows": "*values count width",
+    "layout": "n_bits n_pool low_bits",
+    "codes": "*planes count *alive *ids first_row ascending",
+    "code_ranges": "*ranges:codes count",
+    "ring": "n_steps n_coded *first *books *levels *columns *weights *scales *squares constant:double",
+    "scoring": "kind:int32 factor:int32 code_bytes width *ring:ring layout:layout *fractions",
+    "queries": "*values *scales *constants count",
+    "preparation": "*panels n_columns *coded *weights n_coded limit *mean",
+    "prepared": "*norms *units *values *scales *constants",
+    "best": "k *rows *values",
+    "found": "*bounds capacity *rows *values *counts",
+    "rotation": "signals:rows *signs n_rounds transpose:int32 *out",
+    "product": "*panels n_columns *minus *rows count *out",
+    "selection": "projected:rows n_bits *locations *signs *totals",
+    "contents": "*locations *signs",
+    "sets": "n_sets n_bits n_pool capacity",
+    "region_codes": "segments:code_ranges *starts *ranges",
+    "visits": "*starts *regions",
+    "means": "*values *scales *half_norms n_groups width",
+    "regions": "coarse:means fine:means n_coarse *first *numbers *counts",
+    "region_rule": "*edges *n_regions *n_entries *n_coarse *n_candidates n_strata base_coarse least:double",
+    "region_choice": "*strata *best *contrasts *starts *regions capacity",
+    "originals": "type:int32 is_inner:int32 *segments *minus queries:rows",
+    "neighbors": "k *rows *ids *values *inner *correlations *strata *best *contrasts *visited",
+    "region_plan": "*preparation *scoring *codes *regions *rule *originals",
+    "bytes": "*queries *rows n_queries n_rows width",
+}
 
-
-class CRun(ctypes.Structure):
-    _fields_ = c_fields("path n_threads", path=c_int32, n_threads=c_int32)
-
-
-class CRows(ctypes.Structure):
-    _fields_ = c_fields("*values count width")
-
-
-class CLayout(ctypes.Structure):
-    _fields_ = c_fields("n_bits n_pool low_bits")
-
-
-class CCodes(ctypes.Structure):
-    _fields_ = c_fields("*planes count *alive *ids first_row ascending")
-
-
-class CCodeRanges(ctypes.Structure):
-    _fields_ = c_fields("ranges count", ranges=POINTER(CCodes))
-
-
-class CRing(ctypes.Structure):
-    _fields_ = c_fields(
-        "n_steps n_coded *first *books *levels *columns *weights *scales *squares constant", constant=c_double
-    )
-
-
-class CScoring(ctypes.Structure):
-    _fields_ = c_fields(
-        "kind factor code_bytes width ring layout *fractions",
-        kind=c_int32,
-        factor=c_int32,
-        ring=POINTER(CRing),
-        layout=CLayout,
-    )
-
-
-class CQueries(ctypes.Structure):
-    _fields_ = c_fields("*values *scales *constants count")
-
-
-class CPreparation(ctypes.Structure):
-    _fields_ = c_fields("*panels n_columns *coded *weights n_coded limit *mean")
-
-
-class CPrepared(ctypes.Structure):
-    _fields_ = c_fields("*norms *units *values *scales *constants")
-
-
-class CBest(ctypes.Structure):
-    _fields_ = c_fields("k *rows *values")
-
-
-class CFound(ctypes.Structure):
-    _fields_ = c_fields("*bounds capacity *rows *values *counts")
-
-
-class CRotation(ctypes.Structure):
-    _fields_ = c_fields("signals *signs n_rounds transpose *out", signals=CRows, transpose=c_int32)
-
-
-class CProduct(ctypes.Structure):
-    _fields_ = c_fields("*panels n_columns *minus *rows count *out")
-
-
-class CSelection(ctypes.Structure):
-    _fields_ = c_fields("projected n_bits *locations *signs *totals", projected=CRows)
-
-
-class CContents(ctypes.Structure):
-    _fields_ = c_fields("*locations *signs")
-
-
-class CSets(ctypes.Structure):
-    _fields_ = c_fields("n_sets n_bits n_pool capacity")
-
-
-class CRegionCodes(ctypes.Structure):
-    _fields_ = c_fields("segments *starts *ranges", segments=CCodeRanges)
-
-
-class CVisits(ctypes.Structure):
-    _fields_ = c_fields("*starts *regions")
-
-
-class CMeans(ctypes.Structure):
-    _fields_ = c_fields("*values *scales *half_norms n_groups width")
-
-
-class CRegions(ctypes.Structure):
-    _fields_ = c_fields("coarse fine n_coarse *first *numbers *counts", coarse=CMeans, fine=CMeans)
-
-
-class CRegionRule(ctypes.Structure):
-    _fields_ = c_fields(
-        "*edges *n_regions *n_entries *n_coarse *n_candidates n_strata base_coarse least", least=c_double
-    )
-
-
-class CRegionChoice(ctypes.Structure):
-    _fields_ = c_fields("*strata *best *contrasts *starts *regions capacity")
-
-
-class COriginals(ctypes.Structure):
-    _fields_ = c_fields("type is_inner *segments *minus queries", type=c_int32, is_inner=c_int32, queries=CRows)
-
-
-class CNeighbors(ctypes.Structure):
-    _fields_ = c_fields("k *rows *ids *values *inner *correlations *strata *best *contrasts *visited")
-
-
-class CRegionPlan(ctypes.Structure):
-    _fields_ = c_fields("*preparation *scoring *codes *regions *rule *originals")
-
-
-class CBytes(ctypes.Structure):
-    _fields_ = c_fields("*queries *rows n_queries n_rows width")
-
-
-FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "ts_rotate": (POINTER(CRotation),),
-    "ts_multiply": (POINTER(CRows), c_void_p, POINTER(CProduct), c_int64),
-    "ts_square_norms": (POINTER(CRows), c_void_p),
-    "ts_magnitude_sums": (POINTER(CRows), c_void_p),
-    "ts_inner_products": (POINTER(CRows), c_void_p, c_void_p),
-    "ts_select": (POINTER(CSelection),),
-    "ts_pack_bits": (POINTER(CRows), c_void_p),
-    "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), c_void_p),
-    "ts_unpack_codes": (POINTER(CLayout), c_void_p, c_int64, POINTER(CContents)),
-    "ts_valid_codes": (POINTER(CLayout), c_void_p, c_int64, c_void_p),
-    "ts_encode_groups": (POINTER(CRows), c_void_p, c_void_p),
-    "ts_ring_encode": (POINTER(CRing), POINTER(CRows), c_void_p),
-    "ts_ring_norms": (POINTER(CRing), c_void_p, c_int64, c_int64, c_void_p),
-    "ts_decode": (POINTER(CScoring), c_void_p, c_int64, c_void_p),
-    "ts_round": (POINTER(CRows), c_int64, c_void_p, c_void_p),
-    "ts_prepare": (POINTER(CPreparation), POINTER(CRows), POINTER(CPrepared)),
-    "ts_scores": (POINTER(CScoring), POINTER(CCodes), POINTER(CQueries), c_void_p),
-    "ts_rank": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CBest)),
-    "ts_within": (POINTER(CScoring), POINTER(CCodeRanges), POINTER(CQueries), POINTER(CFound)),
-    "ts_encode_sets": (POINTER(CSets), c_void_p, c_void_p, c_void_p),
-    "ts_decode_sets": (POINTER(CSets), c_void_p, c_void_p),
-    "ts_byte_products": (POINTER(CBytes), c_void_p),
-    "ts_choose_regions": (POINTER(CRegions), POINTER(CRegionRule), POINTER(CRows), POINTER(CRegionChoice)),
-    "ts_visit": (POINTER(CScoring), POINTER(CRegionCodes), POINTER(CVisits), POINTER(CQueries), POINTER(CBest)),
-    "ts_search_regions": (
-        POINTER(CScoring),
-        POINTER(CRegionCodes),
-        POINTER(CRegions),
-        POINTER(CRegionRule),
-        POINTER(CRows),
-        POINTER(CQueries),
-        POINTER(COriginals),
-        POINTER(CNeighbors),
-    ),
-    "ts_search_plan": (POINTER(CRegionPlan), POINTER(CRows), c_void_p, POINTER(CNeighbors)),
-    "ts_compare_originals": (POINTER(CCodeRanges), POINTER(COriginals), c_void_p, c_void_p, c_void_p, c_void_p),
+# Arguments after the run: integers (n), addresses (*), or the address of a structure.
+FUNCTIONS = {
+    "rotate": "rotation",
+    "multiply": "rows * product n",
+    "square_norms": "rows *",
+    "magnitude_sums": "rows *",
+    "inner_products": "rows * *",
+    "select": "selection",
+    "pack_bits": "rows *",
+    "pack_codes": "layout n contents *",
+    "unpack_codes": "layout * n contents",
+    "valid_codes": "layout * n *",
+    "encode_groups": "rows * *",
+    "ring_encode": "ring rows *",
+    "ring_norms": "ring * n n *",
+    "decode": "scoring * n *",
+    "round": "rows n * *",
+    "prepare": "preparation rows prepared",
+    "scores": "scoring codes queries *",
+    "rank": "scoring code_ranges queries best",
+    "within": "scoring code_ranges queries found",
+    "encode_sets": "sets * * *",
+    "decode_sets": "sets * *",
+    "byte_products": "bytes *",
+    "choose_regions": "regions region_rule rows region_choice",
+    "visit": "scoring region_codes visits queries best",
+    "search_regions": "scoring region_codes regions region_rule rows queries originals neighbors",
+    "search_plan": "region_plan rows * neighbors",
+    "compare_originals": "code_ranges originals * * * *",
 }
 
 
-def c_rows(rows: Float32) -> CRows:
-    return CRows(address(rows), *rows.shape)
+def define_structures() -> Any:
+    """Return the structures as types of ctypes, by name."""
+    types = SimpleNamespace(int32=c_int32, double=c_double)
+    for name, members in STRUCTURES.items():
+        fields: list[tuple[str, Any]] = []
+        for member in members.split():
+            own, _, of = member.lstrip("*").partition(":")
+            is_address = member.startswith("*")
+            if of:
+                fields.append((own, POINTER(getattr(types, of)) if is_address else getattr(types, of)))
+            else:
+                fields.append((own, c_void_p if is_address else c_int64))
+        setattr(types, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
+    return types
 
 
-def c_layout(layout: Layout) -> CLayout:
-    return CLayout(layout.n_bits, layout.n_pool, layout.low_bits)
+struct = define_structures()
+
+
+def kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decorate a function that makes a structure of an object, so that the structure is kept with the object."""
+
+    def found(one: Any) -> Any:
+        made = one.__dict__.get("structure")
+        if made is None:
+            made = one.__dict__["structure"] = make(one)  # complete, because other threads may search at the same time
+        return made
+
+    return found
+
+
+def c_rows(rows: Float32) -> Any:
+    return struct.rows(address(rows), *rows.shape)
+
+
+def c_layout(layout: Layout) -> Any:
+    return struct.layout(layout.n_bits, layout.n_pool, layout.low_bits)
 
 
 def c_products(products: Sequence[Product], outputs: Sequence[Float32]) -> Any:
-    made = (CProduct * len(products))()
-    for place, one, out in zip(made, products, outputs, strict=True):
-        place.panels, place.n_columns = address(one.panels.values), one.panels.n_columns
-        place.minus, place.rows, place.count, place.out = address(one.minus), address(one.rows), len(out), address(out)
-    return made
+    rows = [
+        (
+            address(one.panels.values),
+            one.panels.n_columns,
+            address(one.minus),
+            address(one.rows),
+            len(out),
+            address(out),
+        )
+        for one, out in zip(products, outputs, strict=True)
+    ]
+    return (struct.product * len(rows))(*rows)
 
 
-def c_ring(ring: Ring) -> CRing:
+def c_ring(ring: Ring) -> Any:
     arrays: list[Array] = [ring.first, ring.starts, ring.levels, ring.columns, ring.weights, ring.scales, ring.squares]
-    return CRing(ring.n_steps, ring.n_coded, *map(address, arrays), ring.constant)
+    return struct.ring(ring.n_steps, ring.n_coded, *map(address, arrays), ring.constant)
 
 
-def c_scoring(scoring: Scoring) -> CScoring:
-    """Return the structure, which is kept with the scoring."""
-    made = scoring.__dict__.get("structure")
-    if made is None:
-        layout = CLayout() if scoring.layout is None else c_layout(scoring.layout)
-        ring = None if scoring.ring is None else ctypes.pointer(c_ring(scoring.ring))
-        numbers = KINDS.index(scoring.kind), FACTORS.index(scoring.factor)
-        made = CScoring(*numbers, scoring.code_bytes, scoring.width, ring, layout, address(fractions()))
-        scoring.__dict__["structure"] = made  # complete, because other threads may search at the same time
-    return made
+@kept
+def c_scoring(scoring: Scoring) -> Any:
+    layout = struct.layout() if scoring.layout is None else c_layout(scoring.layout)
+    ring = None if scoring.ring is None else ctypes.pointer(c_ring(scoring.ring))
+    numbers = KINDS.index(scoring.kind), FACTORS.index(scoring.factor)
+    return struct.scoring(*numbers, scoring.code_bytes, scoring.width, ring, layout, address(fractions()))
 
 
-def c_queries(queries: RoundedQueries) -> CQueries:
-    return CQueries(address(queries.values), address(queries.scales), address(queries.constants), len(queries.scales))
+def c_queries(queries: RoundedQueries) -> Any:
+    return struct.queries(
+        address(queries.values), address(queries.scales), address(queries.constants), len(queries.scales)
+    )
 
 
-def c_preparation(asked: Preparation) -> CPreparation:
-    """Return the structure, which is kept with the preparation."""
-    made = asked.__dict__.get("structure")
-    if made is None:
-        panels, columns = (address(asked.panels.values), asked.panels.n_columns), (asked.coded, asked.weights)
-        sizes = len(asked.coded), asked.limit
-        made = CPreparation(*panels, *map(address, columns), *sizes, address(asked.mean))
-        asked.__dict__["structure"] = made
-    return made
+@kept
+def c_preparation(asked: Preparation) -> Any:
+    panels, columns = (address(asked.panels.values), asked.panels.n_columns), (asked.coded, asked.weights)
+    return struct.preparation(*panels, *map(address, columns), len(asked.coded), asked.limit, address(asked.mean))
 
 
-def c_codes(one: CodeRange) -> CCodes:
+def c_codes(one: CodeRange) -> Any:
     arrays = address(one.alive), address(one.ids)
-    return CCodes(address(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
+    return struct.codes(address(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
 
 
-def c_code_ranges(ranges: Sequence[CodeRange]) -> CCodeRanges:
+def make_code_ranges(ranges: Sequence[CodeRange]) -> Any:
+    return struct.code_ranges((struct.codes * len(ranges))(*map(c_codes, ranges)), len(ranges))
+
+
+keep_code_ranges = kept(make_code_ranges)
+
+
+def c_code_ranges(ranges: Sequence[CodeRange]) -> Any:
     """Return the structure, which is kept with ranges that are searched again."""
-    made: CCodeRanges | None = getattr(ranges, "structure", None)
-    if made is None:
-        codes = (CCodes * len(ranges))(*map(c_codes, ranges))
-        made = CCodeRanges(codes, len(codes))
-        if isinstance(ranges, CodeRanges):
-            ranges.structure = made
-    return made
+    return (keep_code_ranges if isinstance(ranges, CodeRanges) else make_code_ranges)(ranges)
 
 
-def c_region_codes(codes: RegionCodes) -> CRegionCodes:
-    """Return the structure, which is kept with the codes."""
-    made = codes.__dict__.get("structure")
-    if made is None:
-        made = CRegionCodes(c_code_ranges(codes.segments), address(codes.starts), address(codes.ranges))
-        codes.__dict__["structure"] = made
-    return made
+@kept
+def c_region_codes(codes: RegionCodes) -> Any:
+    return struct.region_codes(c_code_ranges(codes.segments), address(codes.starts), address(codes.ranges))
 
 
-def c_means(means: Means) -> CMeans:
+def c_means(means: Means) -> Any:
     n_groups, quarter = means.values.shape[:2]
-    return CMeans(address(means.values), address(means.scales), address(means.half_norms), n_groups, 4 * quarter)
+    return struct.means(address(means.values), address(means.scales), address(means.half_norms), n_groups, 4 * quarter)
 
 
-def c_regions(model: RegionModel, counts: Int64) -> CRegions:
-    """Return the structure, which is kept with the regions for the last counts."""
-    known = model.__dict__.get("structure")
-    if known is None or known[0] is not counts:
-        arrays: list[Array] = [model.first, model.numbers, counts]
-        made = CRegions(c_means(model.coarse), c_means(model.fine), model.n_coarse, *map(address, arrays))
-        known = model.__dict__["structure"] = counts, made
-    return known[1]
+def c_regions(model: RegionModel, counts: Int64) -> Any:
+    arrays: list[Array] = [model.first, model.numbers, counts]
+    return struct.regions(c_means(model.coarse), c_means(model.fine), model.n_coarse, *map(address, arrays))
 
 
-def c_rule(rule: RegionRule) -> CRegionRule:
-    """Return the structure, which is kept with the rule."""
-    made = rule.__dict__.get("structure")
-    if made is None:
-        arrays: list[Array] = [rule.edges, rule.n_regions, rule.n_entries, rule.n_coarse, rule.n_candidates]
-        numbers = len(rule.edges) + 1, rule.base_coarse, rule.least
-        made = rule.__dict__["structure"] = CRegionRule(*map(address, arrays), *numbers)
-    return made
+@kept
+def c_rule(rule: RegionRule) -> Any:
+    arrays: list[Array] = [rule.edges, rule.n_regions, rule.n_entries, rule.n_coarse, rule.n_candidates]
+    return struct.region_rule(*map(address, arrays), len(rule.edges) + 1, rule.base_coarse, rule.least)
 
 
-def c_originals(originals: OriginalRows, queries: Float32) -> COriginals:
-    """Return the structure; the addresses of the segments are kept with the originals."""
-    known = originals.__dict__.get("structure")
-    if known is None:
-        pairs = [address(one) for segment in originals.segments for one in segment]
-        kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
-        known = originals.__dict__["structure"] = kind, (c_void_p * len(pairs))(*pairs)
-    kind, segments = known
-    made = COriginals(kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries))
+@kept
+def c_segments(originals: OriginalRows) -> tuple[int, Any]:
+    """Return the type of the originals, and the addresses of the values and scales of all segments."""
+    pairs = [address(one) for segment in originals.segments for one in segment]
+    kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
+    return kind, (c_void_p * len(pairs))(*pairs)
+
+
+def c_originals(originals: OriginalRows, queries: Float32) -> Any:
+    kind, segments = c_segments(originals)
+    made = struct.originals(
+        kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries)
+    )
     made.addresses = segments  # alive as long as the structure, which other threads may replace
     return made
 
 
-def c_region_plan(plan: RegionPlan) -> CRegionPlan:
-    """Return the structure, which is kept with the plan, as those it refers to are with its parts."""
-    made = plan.__dict__.get("structure")
-    if made is None:
-        parts = [
-            c_preparation(plan.preparation),
-            c_scoring(plan.scoring),
-            c_region_codes(plan.codes),
-            c_regions(plan.model, plan.counts),
-            c_rule(plan.rule),
-        ]
-        if plan.originals is not None:
-            parts.append(c_originals(plan.originals, np.empty((0, 0), np.float32)))
-        addresses = [ctypes.addressof(one) for one in parts]
-        made = CRegionPlan(*addresses, *([None] if plan.originals is None else []))
-        made.parts = parts  # alive as long as the structure, which other threads may replace
-        plan.__dict__["structure"] = made
-    return cast(CRegionPlan, made)
+@kept
+def c_region_plan(plan: RegionPlan) -> Any:
+    parts = [
+        c_preparation(plan.preparation),
+        c_scoring(plan.scoring),
+        c_region_codes(plan.codes),
+        c_regions(plan.model, plan.counts),
+        c_rule(plan.rule),
+    ]
+    if plan.originals is not None:
+        parts.append(c_originals(plan.originals, np.empty((0, 0), np.float32)))
+    made = struct.region_plan(*map(ctypes.addressof, parts))
+    made.parts = parts  # alive as long as the structure, which other threads may replace
+    return made
 
 
 def address(array: Array | None) -> int | None:
@@ -409,9 +330,11 @@ def load_library() -> ctypes.CDLL:
     library.ts_path_name.argtypes, library.ts_path_name.restype = (c_int32,), c_char_p
     library.ts_path_runs_here.argtypes, library.ts_path_runs_here.restype = (c_int32,), c_int32
     library.ts_set_grain.argtypes, library.ts_set_grain.restype = (c_double,), None
-    for name, types in FUNCTIONS.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = (POINTER(CRun), *types), c_int32
+    plain: dict[str, Any] = {"n": c_int64, "*": c_void_p}
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, f"ts_{name}")
+        types = [plain[one] if one in plain else POINTER(getattr(struct, one)) for one in arguments.split()]
+        function.argtypes, function.restype = (POINTER(struct.run), *types), c_int32
     return library
 
 
@@ -439,12 +362,13 @@ class Kernels:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._library = load_library()
+        library = load_library()
+        self._functions = {function: getattr(library, f"ts_{function}") for function in FUNCTIONS}
         self._path = native_paths()[name]
 
     def _call(self, function: str, *arguments: Any) -> None:
         structs = [byref(value) if isinstance(value, ctypes.Structure) else value for value in arguments]
-        if getattr(self._library, function)(byref(CRun(self._path, n_threads())), *structs):
+        if self._functions[function](byref(struct.run(self._path, n_threads())), *structs):
             raise MemoryError(f"topsign's native kernel {function} ran out of memory")
 
     def rotate(self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None) -> Float32:
@@ -455,8 +379,8 @@ class Kernels:
         """
         if out is None:
             out = np.empty_like(signals)
-        rotation = CRotation(c_rows(signals), address(signs), len(signs), int(transpose), address(out))
-        self._call("ts_rotate", rotation)
+        rotation = struct.rotation(c_rows(signals), address(signs), len(signs), int(transpose), address(out))
+        self._call("rotate", rotation)
         return out
 
     def multiply(
@@ -476,25 +400,25 @@ class Kernels:
             np.empty((n, one.panels.n_columns), np.float32) if one.out is None else one.out
             for n, one in zip(counts, products, strict=True)
         ]
-        self._call("ts_multiply", c_rows(signals), address(factors), c_products(products, outputs), len(products))
+        self._call("multiply", c_rows(signals), address(factors), c_products(products, outputs), len(products))
         return outputs
 
     def square_norms(self, signals: Float32) -> Float64:
         """Return the sum of squares of each row: in float64, term i into lane i mod 16, lanes folded in half."""
         out = np.empty(len(signals))
-        self._call("ts_square_norms", c_rows(signals), address(out))
+        self._call("square_norms", c_rows(signals), address(out))
         return out
 
     def magnitude_sums(self, projected: Float32) -> Float64:
         """Return the sum of magnitudes of each row, in the order of ``square_norms``."""
         out = np.empty(len(projected))
-        self._call("ts_magnitude_sums", c_rows(projected), address(out))
+        self._call("magnitude_sums", c_rows(projected), address(out))
         return out
 
     def inner_products(self, rows: Float32, vector: Float64) -> Float64:
         """Return the inner product of each row with a vector, in the order of ``square_norms``."""
         out = np.empty(len(rows))
-        self._call("ts_inner_products", c_rows(rows), address(vector), address(out))
+        self._call("inner_products", c_rows(rows), address(vector), address(out))
         return out
 
     def select(self, projected: Float32, n_bits: int) -> tuple[Int32, Bytes, Float64]:
@@ -506,36 +430,36 @@ class Kernels:
         locations = np.empty((n, n_bits), np.int32)
         signs = np.empty((n, -(-n_bits // 8)), np.uint8)
         totals = np.empty(n)
-        selection = CSelection(c_rows(projected), n_bits, address(locations), address(signs), address(totals))
-        self._call("ts_select", selection)
+        selection = struct.selection(c_rows(projected), n_bits, address(locations), address(signs), address(totals))
+        self._call("select", selection)
         return locations, signs, totals
 
     def pack_bits(self, projected: Float32) -> Bytes:
         """Return ``projected >= 0``, packed."""
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
-        self._call("ts_pack_bits", c_rows(projected), address(out))
+        self._call("pack_bits", c_rows(projected), address(out))
         return out
 
     def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes) -> Bytes:
         """Return adaptive codes (n_codes, layout.code_bytes) of locations and packed signs."""
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
-        contents = CContents(address(locations), address(signs))
-        self._call("ts_pack_codes", c_layout(layout), len(locations), contents, address(out))
+        contents = struct.contents(address(locations), address(signs))
+        self._call("pack_codes", c_layout(layout), len(locations), contents, address(out))
         return out
 
     def unpack_codes(self, layout: Layout, codes: Bytes) -> tuple[Int32, Bytes]:
         """Return locations and packed signs of adaptive codes; arbitrary bytes give locations in the pool."""
         locations = np.empty((len(codes), layout.n_bits), np.int32)
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
-        contents = CContents(address(locations), address(signs))
-        self._call("ts_unpack_codes", c_layout(layout), address(codes), len(codes), contents)
+        contents = struct.contents(address(locations), address(signs))
+        self._call("unpack_codes", c_layout(layout), address(codes), len(codes), contents)
         return locations, signs
 
     def valid_codes(self, layout: Layout, codes: Bytes) -> Booleans:
         """Return whether ``pack_codes`` could have made each code of ascending locations."""
         out = np.empty(len(codes), np.bool_)
-        self._call("ts_valid_codes", c_layout(layout), address(codes), len(codes), address(out))
+        self._call("valid_codes", c_layout(layout), address(codes), len(codes), address(out))
         return out
 
     def encode_groups(self, projected: Float32) -> tuple[Bytes, Float64]:
@@ -545,7 +469,7 @@ class Kernels:
         """
         n, n_pool = projected.shape
         out, totals = np.empty((n, n_pool // 16), np.uint8), np.empty(n)
-        self._call("ts_encode_groups", c_rows(projected), address(out), address(totals))
+        self._call("encode_groups", c_rows(projected), address(out), address(totals))
         return out, totals
 
     def ring_encode(self, ring: Ring, coordinates: Float32) -> Bytes:
@@ -555,19 +479,19 @@ class Kernels:
         equal costs the lower state wins.
         """
         out = np.empty((len(coordinates), ring.n_steps // 2 + FACTOR_BYTES), np.uint8)
-        self._call("ts_ring_encode", c_ring(ring), c_rows(coordinates), address(out))
+        self._call("ring_encode", c_ring(ring), c_rows(coordinates), address(out))
         return out
 
     def ring_norms(self, ring: Ring, codes: Bytes) -> Float64:
         """Return the norms of mean plus reconstruction of trellis codes, which may be followed by other bytes."""
         out = np.empty(len(codes))
-        self._call("ts_ring_norms", c_ring(ring), address(codes), *codes.shape, address(out))
+        self._call("ring_norms", c_ring(ring), address(codes), *codes.shape, address(out))
         return out
 
     def decode(self, scoring: Scoring, codes: Bytes) -> Int8:
         """Return the levels of codes, (n_codes, width); arbitrary bytes are safe."""
         out = np.empty((len(codes), scoring.width), np.int8)
-        self._call("ts_decode", c_scoring(scoring), address(codes), len(codes), address(out))
+        self._call("decode", c_scoring(scoring), address(codes), len(codes), address(out))
         return out
 
     def round(self, values: Float32, limit: int) -> tuple[Int16, Float32]:
@@ -577,7 +501,7 @@ class Kernels:
         are rounded to the nearest integer, ties to even.
         """
         out, steps = np.empty(values.shape, np.int16), np.empty(len(values), np.float32)
-        self._call("ts_round", c_rows(values), limit, address(out), address(steps))
+        self._call("round", c_rows(values), limit, address(out), address(steps))
         return out, steps
 
     def prepare(self, preparation: Preparation, signals: Float32) -> tuple[Float64, Float32, RoundedQueries]:
@@ -586,15 +510,15 @@ class Kernels:
         norms, units, values = np.empty(n), np.empty_like(signals), np.empty((n, n_coded), np.int16)
         scales, constants = np.empty((2, n), np.float32)
         arrays: list[Array] = [norms, units, values, scales, constants]
-        prepared = CPrepared(*map(address, arrays))
-        self._call("ts_prepare", c_preparation(preparation), c_rows(signals), prepared)
+        prepared = struct.prepared(*map(address, arrays))
+        self._call("prepare", c_preparation(preparation), c_rows(signals), prepared)
         return norms, units, RoundedQueries(values, scales, constants)
 
     def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries) -> Float32:
         """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
         out = np.empty((len(queries.scales), len(codes)), np.float32)
         arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), address(out)
-        self._call("ts_scores", *arguments)
+        self._call("scores", *arguments)
         return out
 
     def rank(
@@ -605,7 +529,7 @@ class Kernels:
         Sorted by falling score, then by id. Scores are those of :meth:`scores`.
         """
         rows, values, best = _best(len(queries.scales), k)
-        self._call("ts_rank", c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
+        self._call("rank", c_scoring(scoring), c_code_ranges(ranges), c_queries(queries), best)
         return rows, values
 
     def within(
@@ -621,8 +545,8 @@ class Kernels:
         while True:
             rows, values = np.empty(capacity, np.int64), np.empty(capacity, np.float32)
             counts = np.zeros(n_queries, np.int64)
-            found = CFound(address(bounds), capacity, address(rows), address(values), address(counts))
-            self._call("ts_within", *arguments, found)
+            found = struct.found(address(bounds), capacity, address(rows), address(values), address(counts))
+            self._call("within", *arguments, found)
             starts = np.append(0, np.cumsum(counts)).astype(np.int64)
             total = int(starts[-1])
             if total <= capacity:
@@ -632,8 +556,8 @@ class Kernels:
     def byte_products(self, queries: Int8, rows: Bytes) -> Int32:
         """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
         out = np.empty((len(queries), len(rows)), np.int32)
-        bytes_ = CBytes(address(queries), address(rows), *out.shape, rows.shape[1])
-        self._call("ts_byte_products", bytes_, address(out))
+        bytes_ = struct.bytes(address(queries), address(rows), *out.shape, rows.shape[1])
+        self._call("byte_products", bytes_, address(out))
         return out
 
     def choose_regions(self, model: RegionModel, counts: Int64, rule: RegionRule, units: Float32) -> RegionChoice:
@@ -644,8 +568,8 @@ class Kernels:
         while True:
             chosen = np.empty(capacity, np.int32)
             arrays: list[Array] = [strata, best, contrasts, starts, chosen]
-            found = CRegionChoice(*map(address, arrays), capacity)
-            self._call("ts_choose_regions", c_regions(model, counts), c_rule(rule), c_rows(units), found)
+            found = struct.region_choice(*map(address, arrays), capacity)
+            self._call("choose_regions", c_regions(model, counts), c_rule(rule), c_rows(units), found)
             if starts[-1] <= capacity:
                 return RegionChoice(strata, best, contrasts, Visits(starts, chosen[: starts[-1]]))
             capacity = int(starts[-1])
@@ -655,8 +579,8 @@ class Kernels:
     ) -> tuple[Int64, Float32]:
         """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
         rows, values, best = _best(len(queries.scales), k)
-        places = CVisits(address(visits.starts), address(visits.regions))
-        self._call("ts_visit", c_scoring(scoring), c_region_codes(codes), places, c_queries(queries), best)
+        places = struct.visits(address(visits.starts), address(visits.regions))
+        self._call("visit", c_scoring(scoring), c_region_codes(codes), places, c_queries(queries), best)
         return rows, values
 
     def search_regions(
@@ -680,7 +604,7 @@ class Kernels:
         found, hits = _region_hits(len(units), k)
         exact = None if originals is None or signals is None else c_originals(originals, signals)
         arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
-        self._call("ts_search_regions", c_scoring(scoring), *arguments, exact, found)
+        self._call("search_regions", c_scoring(scoring), *arguments, exact, found)
         return hits
 
     def search_plan(self, plan: RegionPlan, signals: Float32, k: int) -> RegionHits | None:
@@ -691,9 +615,9 @@ class Kernels:
         found, hits = _region_hits(len(signals), k)
         norms = np.empty(len(signals))
         arguments = byref(c_region_plan(plan)), byref(c_rows(signals)), address(norms), byref(found)
-        status = self._library.ts_search_plan(byref(CRun(self._path, n_threads())), *arguments)
+        status = self._functions["search_plan"](byref(struct.run(self._path, n_threads())), *arguments)
         if status == 1:
-            raise MemoryError("topsign's native kernel ts_search_plan ran out of memory")
+            raise MemoryError("topsign's native kernel search_plan ran out of memory")
         return None if status else hits
 
     def compare_originals(
@@ -706,39 +630,39 @@ class Kernels:
         inner, correlations = np.empty((2, len(rows)))
         arrays: list[Array] = [starts, rows, inner, correlations]
         exact = c_originals(originals, signals)
-        self._call("ts_compare_originals", c_code_ranges(ranges), exact, *map(address, arrays))
+        self._call("compare_originals", c_code_ranges(ranges), exact, *map(address, arrays))
         return inner, correlations
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int) -> tuple[Bytes, Int64]:
         """Code sets of locations arithmetically: return zero-padded rows of ``capacity`` bytes, and lengths."""
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
-        sets = CSets(*locations.shape, n_pool, capacity)
-        self._call("ts_encode_sets", sets, address(locations), address(out), address(lengths))
+        sets = struct.sets(*locations.shape, n_pool, capacity)
+        self._call("encode_sets", sets, address(locations), address(out), address(lengths))
         return out, lengths
 
     def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int) -> Int32:
         """Return the sets of ``encode_sets``; arbitrary bytes give some valid set."""
         out = np.empty((len(coded), n_bits), np.int32)
-        sets = CSets(len(coded), n_bits, n_pool, coded.shape[1])
-        self._call("ts_decode_sets", sets, address(coded), address(out))
+        sets = struct.sets(len(coded), n_bits, n_pool, coded.shape[1])
+        self._call("decode_sets", sets, address(coded), address(out))
         return out
 
 
-def _best(n_queries: int, k: int) -> tuple[Int64, Float32, CBest]:
+def _best(n_queries: int, k: int) -> tuple[Int64, Float32, Any]:
     """Return rows and values of the k best codes, to be filled in, and both as kernels take them."""
     rows, values = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.nan, np.float32)
-    return rows, values, CBest(k, address(rows), address(values))
+    return rows, values, struct.best(k, address(rows), address(values))
 
 
-def _region_hits(n_queries: int, k: int) -> tuple[CNeighbors, RegionHits]:
+def _region_hits(n_queries: int, k: int) -> tuple[Any, RegionHits]:
     """Return the structure of what a search of regions finds, and its arrays, to be filled in."""
     n, shape = n_queries * k, (n_queries, k)
     words, reals = np.empty(2 * n + n_queries, np.int64), np.empty((2, *shape))
     floats, strata = np.empty(n + 2 * n_queries, np.float32), np.empty(n_queries, np.int32)
     arrays: list[Array] = [words, reals, floats, strata]
     first, second, third, fourth = [one.__array_interface__["data"][0] for one in arrays]
-    found = CNeighbors(
+    found = struct.neighbors(
         k,
         first,
         first + 8 * n,
