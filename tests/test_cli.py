@@ -51,7 +51,7 @@ def test_plan_shows_trellis_codes_if_only_they_reach_the_target(tmp_path):
     drawn = run("plan", *within, "--plot", str(tmp_path / "plan.png"))
     assert drawn.exit_code == 1
     assert "--plot supports only adaptive codes" in drawn.output
-    for most, words in ((10, "cannot be reached"), (2, "fits --max-bytes 2")):
+    for most, words in ((10, "cannot be reached"), (2, "fits max_bytes=2")):
         neither = run("plan", *TARGET, "--max-bytes", str(most))
         assert neither.exit_code == 1
         for family in ("adaptive codes: ", "trellis codes: "):
@@ -88,7 +88,7 @@ def test_plan_draws(tmp_path, suffix):
             2,
             "family must be one of 'adaptive', 'grouped', 'trellis', got 'sign'",
         ),
-        (["plan", *TARGET, "--plot", "plan.bmp"], 2, "must be a .png, .svg or .pdf file"),
+        (["plan", *TARGET, "--plot", "plan.bmp"], 2, "--plot must be one of .png, .svg, .pdf"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),
         (

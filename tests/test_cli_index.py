@@ -132,6 +132,28 @@ def test_every_form_of_signals_gives_the_same_index(folder):
         assert ts.open_index(f"i{i}.topsign").get(range(300)).codes == expected.codes, forms[i]
 
 
+def test_trellis_codes_are_deduplicated_at_a_rate_once_calibrated(folder):
+    np.save("signals.npy", np.vstack([np.load("signals.npy"), np.load("signals.npy")[:2]]))
+    run("build signals.npy -o t.topsign --n-bytes 32 --basis hadamard")
+    assert "or a calibrated index" in run("dedupe t.topsign", code=2)
+    np.save("impostors.npy", np.random.default_rng(2).standard_normal((200, N_FEATURES)))
+    run("calibrate t.topsign impostors.npy")
+    run("dedupe t.topsign --false-alarm 0.5 -o groups.json")
+    assert [row["id"] for row in json.loads(Path("groups.json").read_text())] == [0, 300, 1, 301]
+
+
+def test_matches_above_a_threshold_need_no_calibration(folder):
+    run("build signals.npy -o t.topsign --n-bytes 32 --basis hadamard")
+    rows = json.loads(run("search t.topsign queries.npy --threshold 0.6 --json"))
+    assert [row["id"] for row in rows] == [42, 7]
+    assert "-k has no effect with --threshold" in run("search t.topsign queries.npy --threshold 0.6 -k 1", code=2)
+
+
+def test_entries_are_lines_of_json_or_a_list(built):
+    assert json.loads(run("get a.topsign 1 2 --json")) == [{"id": 1, "metadata": None}, {"id": 2, "metadata": None}]
+    run("list a.topsign --limit -3", code=2)
+
+
 def test_queries_are_numbered_through_the_files(built):
     """The first file has ten queries, so the second begins with query 10."""
     signals = np.load("signals.npy")
@@ -297,7 +319,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
         "interrupted: 120 of 300 signals are stored; continue with: topsign build signals.npy -o a.topsign --res"
         in shown
     )
-    assert "was started with --n-bits 32, got --n-bits 31; omit those" in run(
+    assert "was started with n_bits=32, got n_bits=31; omit those" in run(
         "build signals.npy -o a.topsign --resume --n-bits 31", code=2
     )
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")
@@ -382,19 +404,19 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ("build signals.npy --n-bytes 8 -o no/where/b.topsign", 1, "does not exist; create it first"),
         ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
         ("build nan.npy -o b.topsign --family grouped", 2, "nan.npy: NaN or infinity in signals, first at row 3"),
-        ("build signals.npy -o b.topsign --family adaptive --n-bits 999", 2, "got --n-bits 999 with --n-pool 128"),
-        ("build signals.npy -o b.topsign --family sign --n-bits 9", 2, "--family 'sign' takes --n-bytes"),
-        ("build signals.npy -o b.topsign --family grouped --n-bytes 0", 2, "--n-bytes must be"),
+        ("build signals.npy -o b.topsign --family adaptive --n-bits 999", 2, "got n_bits=999 with n_pool=128"),
+        ("build signals.npy -o b.topsign --family sign --n-bits 9", 2, "family='sign' takes n_bytes"),
+        ("build signals.npy -o b.topsign --family grouped --n-bytes 0", 2, "n_bytes must be"),
         ("build signals.npy -o b.topsign --segment-entries 5", 2, "--segment-entries goes with --scheduler"),
-        ("build signals.npy -o a.topsign --resume --center", 2, "started with --no-center, got --center"),
-        ("build signals.npy -o a.topsign --resume --random-state 8", 2, "--random-state 7, got --random-state 8"),
-        ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with --vector-column"),
+        ("build signals.npy -o a.topsign --resume --center", 2, "started with center=False, got center=True"),
+        ("build signals.npy -o a.topsign --resume --random-state 8", 2, "random_state=7, got random_state=8"),
+        ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with vector_column"),
         ("add a.topsign narrow.npy", 2, "narrow.npy has signals of 5 features, a.topsign takes 128"),
         ("add a.topsign signals.npy --ids few.npy", 2, "one per signal, got 2 ids for 300 signals"),
         ("add a.topsign signals.npy --metadata notes.txt", 2, "--metadata: notes.txt: Expecting value"),
         ("add a.topsign signals.npy --timeout 1 --scheduler local", 2, "--timeout has no effect with --scheduler"),
         ("search a.topsign queries.npy -k 0", 2, "k must be at least 1, got 0"),
-        ("search a.topsign queries.npy --false-alarm 2", 2, "--false-alarm must lie strictly between 0 and 1, got 2"),
+        ("search a.topsign queries.npy --false-alarm 2", 2, "false_alarm must lie strictly between 0 and 1, got 2"),
         ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "-k has no effect with --false-alarm"),
         ("search a.topsign queries.npy --recall 0.9 --false-alarm 0.1", 2, "--recall has no effect with --false-alarm"),
         ("search a.topsign queries.npy --force", 2, "--force has no effect with -k"),
@@ -403,7 +425,7 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
             2,
             "--output must be one of .parquet, .csv, .json, got found.xml",
         ),
-        ("search a.topsign queries.npy --adaptive-bits 3", 2, "--adaptive-bits goes with a sign index"),
+        ("search a.topsign queries.npy --adaptive-bits 3", 2, "adaptive_bits goes with a sign index"),
         ("search b.topsign queries.npy", 2, "b.topsign does not exist"),
         ("search notes.txt queries.npy", 2, "notes.txt is not a topsign index, which is a folder"),
         ("search empty queries.npy", 1, "this folder is not a topsign index"),

@@ -54,8 +54,8 @@ def test_regions_are_learned_checked_inspected_and_searched(built):
     [
         (["search", "a", "queries.npy", "--recall", "2"], "recall must"),
         (["plan", "--recall", "1.5", "--n-entries", "1e9"], "recall must lie in (0, 1)"),
-        (["plan", "--recall", "0.9", "--n-entries", "0"], "got --recall 0.9, --n-entries 0 and --queries-per-second 1"),
-        (["plan", "--recall", "0.9", "--n-entries", "1e307"], "lower --n-entries, --queries-per-second or"),
+        (["plan", "--recall", "0.9", "--n-entries", "0"], "got recall=0.9, n_entries=0 and queries_per_second=1"),
+        (["plan", "--recall", "0.9", "--n-entries", "1e307"], "lower n_entries, queries_per_second or"),
         (["plan", "--n-entries", "1e9"], "--recall to plan machines"),
     ],
 )

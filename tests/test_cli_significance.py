@@ -62,13 +62,13 @@ def test_groups_and_covariates_are_columns(run):
         ("fit none.csv -o m.json --n-entries 9", 2, "none.csv"),
         (
             "fit answers.csv -o m.json --n-entries 9",
-            1,
+            2,
             "'q1' is not a number; name columns that are no scores with --skip",
         ),
         ("fit named.csv -o m.json --n-entries 9 --skip x", 2, "has no column x; its columns are question, kind"),
-        ("fit scores.csv -o m.json --n-entries 0", 1, "must be at least 1, got 0"),
-        ("fit scores.csv -o m.json --n-entries 9 --closer near", 1, "closer must be one of"),
-        ("fit scores.csv -o m.json --n-entries 1000 --false-alarm 0.001", 1, "the least that 300 queries support"),
+        ("fit scores.csv -o m.json --n-entries 0", 2, "must be at least 1, got 0"),
+        ("fit scores.csv -o m.json --n-entries 9 --closer near", 2, "closer must be one of"),
+        ("fit scores.csv -o m.json --n-entries 1000 --false-alarm 0.001", 2, "the least that 300 queries support"),
         ("apply scores.csv answers.csv", 1, "scores.csv, calibration: cannot be read"),
     ],
 )

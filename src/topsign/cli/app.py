@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import unicodedata
 import warnings
@@ -84,58 +83,31 @@ def main_options(
     """Compact codes of signals: detection, search and classification on the codes."""
 
 
-_parameters = {"center", "k"}  # names of the options of all commands, as Python parameters
-
-
-def in_options(message: str) -> str:
-    """Rewrite a message of the library so that it names options instead of parameters.
-
-    >>> _parameters.add("n_bits")
-    >>> in_options("n_bits must be at most 8, got n_bits=9 with center=False, k=3 and 'n_bits'")
-    "--n-bits must be at most 8, got --n-bits 9 with --no-center, -k 3 and 'n_bits'"
-    """
-
-    def option(found: re.Match[str]) -> str:
-        name, flag, sign = found.groups()
-        if name not in _parameters or not ("_" in name or flag or sign):
-            return found[0]
-        words = "-k" if name == "k" else f"--{name.replace('_', '-')}"
-        return words.replace("--", "--no-", 1) if flag == "=False" else f"{words} " if sign else words
-
-    return re.sub(r"(?<![-\w'\".])([a-z_]+)(?:(=True|=False)\b|(=)|(?!['\"\w]))", option, message)
-
-
 @contextmanager
-def exit_on_error(code: int) -> Iterator[None]:
-    """Convert exceptions of the library to a message and an exit code.
+def _explained(code: int) -> Iterator[None]:
+    """Print each warning of the library once, and convert its exceptions to a message and an exit code.
 
-    The code is 2 for a missing file or package, and 1 for damage and for failures of the machine or cluster. ValueError
-    and TypeError exit with ``code``.
+    The code is ``code`` for bad values and types, 2 for a missing file or package, and 1 for damage and for failures of
+    the machine or cluster.
     """
-    from ..errors import StorageError
+    from ..errors import CalibrationWarning, StorageError
 
     try:
-        yield
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CalibrationWarning)
+            try:
+                yield
+            finally:
+                for message in dict.fromkeys(str(one.message) for one in caught):
+                    errors.print(message, label="warning:", color="yellow")
     except (typer.Exit, typer.Abort):  # these derive from RuntimeError
         raise
     except (FileNotFoundError, ImportError) as error:
         raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
-        raise fail(in_options(str(error)), code=code) from None
+        raise fail(str(error), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
-        raise fail(in_options(str(error)), code=1) from None
-
-
-@contextmanager
-def printed_warnings() -> Iterator[None]:
-    """Print each warning of the library once on the error stream."""
-    from ..errors import CalibrationWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CalibrationWarning)
-        yield
-    for message in dict.fromkeys(str(one.message) for one in caught):
-        errors.print(in_options(message), label="warning:", color="yellow")
+        raise fail(str(error), code=1) from None
 
 
 @contextmanager
@@ -147,11 +119,12 @@ def naming(file: str) -> Iterator[None]:
         raise type(error)(f"{file}: {error}") from None
 
 
-def command(group: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command.
+def command(
+    group: typer.Typer = app, name: str | None = None, *, code: int = 2
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command, whose exit code is ``code`` if the library refuses a value.
 
-    Each parameter that is a dataclass becomes one option per field, and exceptions of the library become messages and
-    exit codes.
+    Each parameter that is a dataclass becomes one option per field, and exceptions of the library become messages.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -167,13 +140,12 @@ def command(group: typer.Typer = app, name: str | None = None) -> Callable[[Call
         def call(**given: Any) -> None:
             for own, kind in groups.items():
                 given[own] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            with exit_on_error(2), printed_warnings():
+            with _explained(code):
                 function(**given)
 
         parameters.sort(key=lambda one: one.default is not Parameter.empty)  # parameters with defaults must come last
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {one.name: one.annotation for one in parameters}
-        _parameters.update(one.name for one in parameters)
         group.command(name=name)(call)
         return call
 

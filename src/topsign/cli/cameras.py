@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._files import write_file
-from .app import app, console, errors, exit_on_error, fail
-from .output import bar, show_table
+from .app import app, command, console, errors, fail
+from .options import Json
+from .output import Row, as_json, bar, check_output, show_result, show_rows, show_table, write_lines, write_rows
+
+if TYPE_CHECKING:
+    from ..cameras import CameraDatabase, Identification, PhotographError
 
 cameras = typer.Typer(name="cameras", help="Identify the camera of a photograph by its sensor pattern noise.")
 app.add_typer(cameras)
+on_photographs = partial(command, cameras, code=1)  # photographs that cannot be used are no wrong options
 
 NO_MATCH = 3
 """Exit code of ``identify`` if no photograph matches a camera."""
@@ -27,44 +31,82 @@ HTML, TABLES = (".html", ".json"), (".csv", ".json")
 Database = Annotated[
     Path, typer.Argument(metavar="DATABASE", help="Folder of the camera database.", show_default=False)
 ]
-Names = Annotated[bool, typer.Option("--names/--no-names", help="Store file names of photographs.")]
 Photographs = Annotated[
     list[Path],
     typer.Argument(metavar="PHOTOGRAPHS", help="JPEG, PNG, TIFF, HEIC or DNG files, or folders.", show_default=False),
 ]
 Candidates = Annotated[int, typer.Option("-k", help="Greatest number of cameras to show for each photograph.")]
-FalseAlarm = Annotated[
-    float, typer.Option(help="Probability that a photograph of none of the cameras matches one.", show_default=True)
-]
 Thumbnail = Annotated[bool, typer.Option("--thumbnail/--no-thumbnail", help="Show photographs in the report.")]
-Orientations = Annotated[
-    bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
-]
-Search = Annotated[
-    str,
-    typer.Option(
-        help="crop, scale, or crop,scale: compare photographs that match no camera at all shifts and scales, with "
-        "cameras that were enrolled with --fingerprints.",
-        show_default=False,
-    ),
-]
 
 
-@cameras.command()
+@dataclass(frozen=True)
+class RecordOptions:
+    """Properties of photographs that the database records."""
+
+    names: Annotated[bool, typer.Option("--names/--no-names", help="Store file names of photographs.")] = True
+    hashes: Annotated[
+        bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 and scene signatures of photographs.")
+    ] = True
+    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True
+
+    def kept(self) -> dict[str, bool]:
+        """Return the options as parameters of the library."""
+        return {f"keep_{name}": value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """Comparison of photographs with the cameras of a database."""
+
+    false_alarm: Annotated[
+        float,
+        typer.Option(help="Probability that a photograph of none of the cameras matches one.", show_default=True),
+    ] = 1e-6
+    search: Annotated[
+        str,
+        typer.Option(
+            help="crop, scale, or crop,scale: compare photographs that match no camera at all shifts and scales, with "
+            "cameras that were enrolled with --fingerprints.",
+            show_default=False,
+        ),
+    ] = ""
+    orientations: Annotated[
+        bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
+    ] = True
+
+    def identify(
+        self, opened: CameraDatabase, photographs: Sequence[Path], k: int, *, most: int | None = None
+    ) -> list[Identification | PhotographError]:
+        """Return the identification of each photograph, or its error; the error of a single one ends the command."""
+        from ..cameras import ORIENTATIONS, SEARCHES, identify, identify_all, photographs_in
+
+        if not 0 < self.false_alarm < 1:
+            raise fail(f"--false-alarm must lie in (0, 1), got {self.false_alarm}", code=2)
+        searched = [one.strip() for one in self.search.split(",") if one.strip()]
+        if not set(searched) <= set(SEARCHES):
+            raise fail(f"--search must be crop, scale or crop,scale, got {self.search}", code=2)
+        files = photographs_in(photographs)
+        if most is not None and len(files) > most:
+            raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
+        tried = tuple(ORIENTATIONS) if self.orientations else ("as stored",)
+        options: Any = {"k": k, "false_alarm": self.false_alarm, "orientations": tried, "search": searched}
+        with bar("cameras" if len(files) == 1 else "photographs") as progress:
+            if len(files) == 1:
+                return [identify(opened, files[0], progress=progress, **options)]
+            return list(identify_all(opened, files, progress=progress, **options))
+
+
+@on_photographs()
 def enroll(
     database: Database,
     photographs: Photographs,
+    records: RecordOptions,
     camera: Annotated[str, typer.Option(help="Name of the camera, new or known.")],
     size: Annotated[int | None, typer.Option(help="Side of the crop, for a new database. (default: 1024)")] = None,
     n_bits: Annotated[
         int | None, typer.Option(help="Projections kept, for a new database. (default: one per 64 pixels)")
     ] = None,
     keep_outliers: Annotated[bool, typer.Option("--keep-outliers", help="Enroll outliers, too.")] = False,
-    names: Names = True,
-    hashes: Annotated[
-        bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 and scene signatures of photographs.")
-    ] = True,
-    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True,
     sums: Annotated[
         bool, typer.Option("--sums/--no-sums", help="Store the sums that further photographs are added to.")
     ] = True,
@@ -76,6 +118,7 @@ def enroll(
             show_default=False,
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Estimate the fingerprint of a camera from its photographs, or add photographs to it.
 
@@ -86,36 +129,35 @@ def enroll(
 
     topsign cameras enroll sensors.topsign --camera "Canon EOS 5D #1234" flat/*.jpg
     """
-    package = _package()
-    with exit_on_error(2):
-        opened = package.CameraDatabase(database, size=size, n_bits=n_bits)
-    with exit_on_error(1), bar("photographs") as progress:
+    from .. import cameras as package
+
+    opened = package.CameraDatabase(database, size=size, n_bits=n_bits)
+    with bar("photographs") as progress:
         done = package.enroll(
             opened,
             camera,
             package.photographs_in(photographs),
             keep_outliers=keep_outliers,
-            keep_names=names,
-            keep_hashes=hashes,
-            keep_exif=exif,
             keep_sums=sums,
             keep_fingerprints=fingerprints,
             progress=progress,
+            **records.kept(),
         )
     for note in done.notes:
         errors.print(note, label="note:", color="yellow")
     words = "photograph" if done.n_enrolled == 1 else "photographs"
-    _print(f"{database}: {camera}: {done.n_enrolled:,} {words} enrolled, {done.n_photographs:,} in total")
+    record = {"camera": camera, "enrolled": done.n_enrolled, "photographs": done.n_photographs}
+    text = f"{database}: {camera}: {done.n_enrolled:,} {words} enrolled, {done.n_photographs:,} in total"
+    show_result(text, record | {"refused": _refused(done.refused)}, json)
     _name_refused(done.refused)
 
 
-@cameras.command()
+@on_photographs()
 def identify(
     database: Database,
     photographs: Photographs,
+    options: ComparisonOptions,
     k: Candidates = 5,
-    false_alarm: FalseAlarm = 1e-6,
-    search: Search = "",
     report: Annotated[
         Path | None, typer.Option(help="Write a report of the only photograph to this .html or .json file.")
     ] = None,
@@ -126,8 +168,7 @@ def identify(
         Path | None, typer.Option(help="Draw the scores of all photographs with all cameras to this .svg file.")
     ] = None,
     show_thumbnail: Thumbnail = True,
-    orientations: Orientations = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Compare photographs with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
 
@@ -140,46 +181,45 @@ def identify(
 
     topsign cameras identify sensors.topsign evidence -o evidence.csv --matrix evidence.svg
     """
-    package, opened = _opened(database)
+    from .. import cameras as package
+
+    opened = _open(database)
     for name, path, kinds in (("report", report, HTML), ("output", output, TABLES), ("matrix", matrix, (".svg",))):
-        _check_output(name, path, kinds)
-    files, options = _settings(package, photographs, k, false_alarm, search, orientations)
-    if report is not None and len(files) > 1:
-        raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
-    results = _identified(package, opened, files, options)
-    with exit_on_error(1):
-        command = shlex.join(["topsign", *sys.argv[1:]])
-        if report is not None:
-            package.write_report(report, opened, results[0], command=command, with_thumbnail=show_thumbnail)
-        if output is not None:
-            _write_rows(output, [package.result_row(one) for one in results], package.COLUMNS)
-        if matrix is not None:
-            package.write_matrix(matrix, results)
+        check_output(path, f"--{name}", suffixes=kinds)
+    results = options.identify(opened, photographs, k, most=None if report is None else 1)
     judged = [one for one in results if isinstance(one, package.Identification)]
-    if as_json:
-        records = [package.report_record(opened, one, command=command) for one in judged]
-        print(json.dumps(records[0] if len(files) == 1 else records, indent=1, allow_nan=False))
-    elif len(files) == 1:
+    rows = [package.result_row(one) for one in results]
+    if report is not None:
+        package.write_report(report, opened, judged[0], command=_command(), with_thumbnail=show_thumbnail)
+    if output is not None:
+        write_rows(rows, package.COLUMNS, output)
+    if matrix is not None:
+        package.write_matrix(matrix, results)
+    if json:
+        records = [package.report_record(opened, one, command=_command()) for one in judged]
+        write_lines([as_json(records[0] if len(results) == 1 else records)])
+    elif len(results) == 1:
         _show(judged[0])
     else:
-        _show_rows([package.result_row(one) for one in judged])
+        forms = {"score": ".4f", "e_value": ".2g", "pce": ",.0f"}
+        names = ("photograph", "result", "camera", *forms)
+        show_rows([package.result_row(one) for one in judged], names, left=names[:3], forms=forms)
     _name_refused([one for one in results if isinstance(one, package.PhotographError)])
     if not any(one.is_match for one in judged):
         raise typer.Exit(NO_MATCH)
 
 
-@cameras.command()
+@on_photographs()
 def report(
     database: Database,
     photographs: Photographs,
+    options: ComparisonOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html or .json file to write.")],
     case_number: Annotated[str, typer.Option(help="Number of the case; blank by default.", show_default=False)] = "",
     examiner: Annotated[str, typer.Option(help="Name of the examiner; blank by default.", show_default=False)] = "",
     k: Candidates = 3,
-    false_alarm: FalseAlarm = 1e-6,
-    search: Search = "",
     show_thumbnail: Thumbnail = True,
-    orientations: Orientations = True,
+    json: Json = False,
 ) -> None:
     """Write the report of a case of many photographs, with a summary, a matrix of scores and fields for signatures.
 
@@ -187,21 +227,21 @@ def report(
 
     topsign cameras report sensors.topsign evidence -o case.html --case-number 2026-117 --examiner "A. Reyes"
     """
-    package, opened = _opened(database)
-    _check_output("output", output, HTML)
-    files, options = _settings(package, photographs, k, false_alarm, search, orientations)
-    results = _identified(package, opened, files, options)
-    with exit_on_error(1):
-        command = shlex.join(["topsign", *sys.argv[1:]])
-        texts = {"case_number": case_number, "examiner": examiner}
-        package.write_case(output, opened, results, command=command, with_thumbnail=show_thumbnail, **texts)
-    _print(f"{output}: {len(results):,} photographs")
-    _name_refused([one for one in results if isinstance(one, package.PhotographError)])
+    from ..cameras import PhotographError, write_case
+
+    opened = _open(database)
+    check_output(output, suffixes=HTML)
+    results = options.identify(opened, photographs, k)
+    texts = {"case_number": case_number, "examiner": examiner}
+    write_case(output, opened, results, command=_command(), with_thumbnail=show_thumbnail, **texts)
+    show_result(f"{output}: {len(results):,} photographs", {"output": str(output), "photographs": len(results)}, json)
+    _name_refused([one for one in results if isinstance(one, PhotographError)])
 
 
-@cameras.command()
+@on_photographs()
 def calibrate(
     database: Database,
+    records: RecordOptions,
     impostors: Annotated[
         list[Path] | None,
         typer.Option("--impostors", help="Photographs or folders that none of the cameras took; more may follow."),
@@ -209,9 +249,7 @@ def calibrate(
     more: Annotated[
         list[Path] | None, typer.Argument(metavar="[PHOTOGRAPHS]", help="Further impostors.", show_default=False)
     ] = None,
-    names: Names = True,
-    hashes: Annotated[bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 of photographs.")] = True,
-    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True,
+    json: Json = False,
 ) -> None:
     """Estimate the null distribution of scores and the likelihood ratios, and store them in the database.
 
@@ -222,23 +260,31 @@ def calibrate(
 
     topsign cameras calibrate sensors.topsign --impostors other/*.jpg
     """
-    package, opened = _opened(database)
-    with exit_on_error(1), bar("impostors") as progress:
+    from .. import cameras as package
+
+    opened = _open(database)
+    with bar("impostors") as progress:
         files = package.photographs_in([*(impostors or []), *(more or [])])
-        kept = {"keep_names": names, "keep_hashes": hashes, "keep_exif": exif}
-        learned, refused = package.calibrate(opened, files, **kept, progress=progress)
-    _print(f"{database}: calibrated. {learned.statement()}")
+        learned, refused = package.calibrate(opened, files, progress=progress, **records.kept())
+    text = f"{database}: calibrated. {learned.statement()}"
     if learned.ratios is None:
-        _print(f"likelihood ratios are not available: there are {len(learned.matches)} usable scores of known matches")
+        text += "\nlikelihood ratios are not available: "
+        text += f"there are {len(learned.matches)} usable scores of known matches"
+    record = {
+        "impostors": len(learned.impostors),
+        "matches": len(learned.matches),
+        "ratios": learned.ratios is not None,
+    }
+    show_result(text, record | {"refused": _refused(refused)}, json)
     _name_refused(refused)
 
 
-@cameras.command()
+@on_photographs()
 def group(
     photographs: Photographs,
     size: Annotated[int, typer.Option(help="Side of the crop.")] = 1024,
     false_alarm: Annotated[float, typer.Option(help="Probability of any pair that is joined falsely.")] = 1e-6,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Group photographs of unknown cameras: the photographs of a group were taken by one camera.
 
@@ -246,29 +292,28 @@ def group(
 
     topsign cameras group evidence
     """
-    package = _package()
-    with exit_on_error(1), bar("photographs") as progress:
-        files = package.photographs_in(photographs)
-        found = package.group_photographs(files, size=size, false_alarm=false_alarm, progress=progress)
-    if as_json:
-        refused = [{"photograph": one.path, "problem": one.problem} for one in found.refused]
-        shown = {"groups": found.groups, "single": found.single, "same_scene": found.same_scene, "refused": refused}
-        print(json.dumps(shown, indent=1))
-    else:
-        for number, files in enumerate(found.groups, 1):
-            _print(f"group {number}: {len(files):,} photographs")
-            for file in files:
-                _print(f"  {file}")
-        _print(f"{len(found.single):,} photographs match no other")
-        for first, second in found.same_scene:
-            _print(f"{first} and {second} show the same scene, so they were not compared")
+    from ..cameras import group_photographs, photographs_in
+
+    with bar("photographs") as progress:
+        files = photographs_in(photographs)
+        found = group_photographs(files, size=size, false_alarm=false_alarm, progress=progress)
+    lines = []
+    for number, files in enumerate(found.groups, 1):
+        lines += [f"group {number}: {len(files):,} photographs", *(f"  {file}" for file in files)]
+    lines.append(f"{len(found.single):,} photographs match no other")
+    lines += [
+        f"{first} and {second} show the same scene, so they were not compared" for first, second in found.same_scene
+    ]
+    record = {"groups": found.groups, "single": found.single, "same_scene": found.same_scene}
+    show_result("\n".join(lines), record | {"refused": _refused(found.refused)}, json)
     _name_refused(found.refused)
 
 
-@cameras.command()
+@on_photographs()
 def export(
     database: Database,
     lir: Annotated[Path, typer.Option(help="Write labels and log-likelihood ratios to this .csv file.")],
+    json: Json = False,
 ) -> None:
     """Export the calibration for the package lir of the Netherlands Forensic Institute.
 
@@ -276,31 +321,30 @@ def export(
 
     topsign cameras export sensors.topsign --lir ratios.csv
     """
-    package, opened = _opened(database)
-    _check_output("lir", lir, (".csv",))
-    with exit_on_error(1):
-        calibration = opened.calibration
-        if calibration is None:
-            raise ValueError(f"{database} is not calibrated; run topsign cameras calibrate first")
-        package.write_lir(lir, calibration)
-    _print(f"{lir}: {len(calibration.matches):,} matches and {len(calibration.impostors):,} impostors")
+    from ..cameras import write_lir
+
+    opened = _open(database)
+    check_output(lir, "--lir", suffixes=(".csv",))
+    calibration = opened.calibration
+    if calibration is None:
+        raise ValueError(f"{database} is not calibrated; run topsign cameras calibrate first")
+    write_lir(lir, calibration)
+    n_matches, n_impostors = len(calibration.matches), len(calibration.impostors)
+    record = {"output": str(lir), "matches": n_matches, "impostors": n_impostors}
+    show_result(f"{lir}: {n_matches:,} matches and {n_impostors:,} impostors", record, json)
 
 
-@cameras.command(name="list")
-def list_cameras(
-    database: Database, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+@command(cameras, "list")
+def list_cameras(database: Database, json: Json = False) -> None:
     """Print the cameras with number of photographs, frame size and model.
 
     [bold]Examples[/]
 
     topsign cameras list sensors.topsign
     """
-    _, opened = _opened(database)
-    with exit_on_error(1):
-        known = opened.cameras()
-    if as_json:
-        print(json.dumps([{"camera": one.name} | one.to_json() for one in known], indent=1))
+    known = _open(database).cameras()
+    if json:
+        write_lines([as_json([{"camera": one.name} | one.to_json() for one in known])])
         return
     cells = []
     for one in known:
@@ -309,27 +353,27 @@ def list_cameras(
     show_table(cells, ("camera", "photographs", "frame", "model"), left=("camera", "frame", "model"))
 
 
-@cameras.command()
-def verify(database: Database) -> None:
+@command(cameras)
+def verify(database: Database, json: Json = False) -> None:
     """Read the whole database and check all checksums, sums and the calibration.
 
     [bold]Examples[/]
 
     topsign cameras verify sensors.topsign
     """
-    _, opened = _opened(database)
-    with exit_on_error(1):
-        unused = opened.verify()
-    _print(f"{database}: sound: {len(opened):,} cameras")
-    for name in unused:
-        _print(f"{opened.sums_folder / name} belongs to no camera and can be deleted")
+    opened = _open(database)
+    unused = [str(opened.sums_folder / name) for name in opened.verify()]
+    lines = [f"{database}: sound: {len(opened):,} cameras"]
+    lines += [f"{name} belongs to no camera and can be deleted" for name in unused]
+    show_result("\n".join(lines), {"sound": True, "cameras": len(opened), "unused": unused}, json)
 
 
-@cameras.command()
+@command(cameras)
 def remove(
     database: Database,
     camera: Annotated[str, typer.Argument(help="Name of the camera.", show_default=False)],
     erase: Annotated[bool, typer.Option("--erase", help="Delete every file that contains the camera.")] = False,
+    json: Json = False,
 ) -> None:
     """Remove a camera with its fingerprint, its sums and the records of its photographs.
 
@@ -337,28 +381,30 @@ def remove(
 
     topsign cameras remove sensors.topsign "Canon EOS 5D #1234" --erase
     """
-    _, opened = _opened(database)
-    with exit_on_error(2):
-        opened.remove(camera, erase=erase)
-    _print(f"{database}: {camera} removed, {len(opened):,} cameras remain")
+    opened = _open(database)
+    opened.remove(camera, erase=erase)
+    text = f"{database}: {camera} removed, {len(opened):,} cameras remain"
+    show_result(text, {"removed": camera, "cameras": len(opened)}, json)
 
 
-def _package() -> Any:
-    with exit_on_error(2):
-        from .. import cameras as package
-    return package
+def _open(database: Path) -> CameraDatabase:
+    from ..cameras import CameraDatabase
 
-
-def _opened(database: Path) -> tuple[Any, Any]:
-    package = _package()
     if not database.is_dir():
         problem = "is not a camera database, because it is not a folder" if database.exists() else "does not exist"
         raise fail(f"{database} {problem}", code=2)
-    with exit_on_error(2):
-        return package, package.CameraDatabase(database)
+    return CameraDatabase(database)
 
 
-def _name_refused(refused: list[Any]) -> None:
+def _command() -> str:
+    return shlex.join(["topsign", *sys.argv[1:]])
+
+
+def _refused(refused: list[PhotographError]) -> list[dict[str, str]]:
+    return [{"photograph": one.path, "problem": one.problem} for one in refused]
+
+
+def _name_refused(refused: list[PhotographError]) -> None:
     """List the files that were left out, and exit with 1 if there are any."""
     for one in refused:
         errors.print(str(one), label="left out:", color="red")
@@ -366,89 +412,27 @@ def _name_refused(refused: list[Any]) -> None:
         raise typer.Exit(1)
 
 
-def _print(text: str) -> None:
-    console.print(text)
-
-
-def _check_output(name: str, path: Path | None, kinds: tuple[str, ...]) -> None:
-    """Exit unless a file of one of these kinds can be written."""
-    if path is not None and path.suffix.lower() not in kinds:
-        raise fail(f"--{name} must end in {' or '.join(kinds)}, got {path}", code=2)
-    if path is not None and not path.parent.is_dir():
-        raise fail(f"--{name} {path} cannot be written, because {path.parent} is not a folder", code=2)
-
-
-def _settings(
-    package: Any, photographs: list[Path], k: int, false_alarm: float, search: str, orientations: bool
-) -> tuple[list[str], dict[str, Any]]:
-    """Return the files to identify, and the options of the comparison."""
-    if not 0 < false_alarm < 1:
-        raise fail(f"--false-alarm must lie in (0, 1), got {false_alarm}", code=2)
-    searched = [one.strip() for one in search.split(",") if one.strip()]
-    if not set(searched) <= set(package.SEARCHES):
-        raise fail(f"--search must be crop, scale or crop,scale, got {search}", code=2)
-    with exit_on_error(1):
-        files = package.photographs_in(photographs)
-    tried = tuple(package.ORIENTATIONS) if orientations else ("as stored",)
-    return files, {"k": k, "false_alarm": false_alarm, "orientations": tried, "search": searched}
-
-
-def _identified(package: Any, opened: Any, files: list[str], options: dict[str, Any]) -> list[Any]:
-    """Return the identification of each file, or its error; the error of a single file ends the command."""
-    with exit_on_error(1), bar("cameras" if len(files) == 1 else "photographs") as progress:
-        if len(files) == 1:
-            return [package.identify(opened, files[0], progress=progress, **options)]
-        return [*package.identify_all(opened, files, progress=progress, **options)]
-
-
-def _write_rows(path: Path, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    if path.suffix.lower() == ".json":
-        content = json.dumps(rows, indent=1, allow_nan=False) + "\n"
-    else:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        content = text.getvalue()
-    write_file(path, lambda file: file.write(content.encode()))
-
-
-def _show_rows(rows: list[dict[str, Any]]) -> None:
-    names = {"photograph": "", "result": "", "camera": "", "score": ".4f", "e_value": ".2g", "pce": ",.0f"}
-    cells = [["" if row[name] is None else format(row[name], form) for name, form in names.items()] for row in rows]
-    show_table(cells, tuple(names), left=("photograph", "result", "camera"))
-
-
-def _show(found: Any) -> None:
+def _show(found: Identification) -> None:
     from ..significance import probability_text  # SciPy takes long to import
 
-    cells: list[list[str]] = []
+    rows: list[Row] = []
     for one in found.candidates:
+        chances = {"p-value": one.log10_p_value, "E-value": one.log10_e_value}
+        texts = {name: probability_text(value) for name, value in chances.items()}
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
-        numbers = (
-            f"{one.score:.4f}",
-            probability_text(one.log10_p_value),
-            probability_text(one.log10_e_value),
-            ratio,
-            f"{round(one.pce):,}",
-        )
-        cells.append([one.camera, *numbers, one.orientation])
-    if cells:
-        titles = ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation")
-        show_table(cells, titles, left=("camera", "orientation"))
-    if found.aligned:
-        rows = [
-            [
-                one.camera,
-                f"{round(one.alignment.pce):,}",
-                probability_text(one.log10_e_value),
-                one.alignment.words(one.frame),
-            ]
-            for one in found.aligned
-        ]
-        cells = [[*row, one.orientation] for row, one in zip(rows, found.aligned, strict=True)]
-        show_table(
-            cells, ("camera", "PCE", "E-value", "region", "orientation"), left=("camera", "region", "orientation")
-        )
-    _print(f"\n{found.conclusion()}")
-    _print(f"\n{found.calibration.statement(found.condition)}")
+        row = {"camera": one.camera, "score": f"{one.score:.4f}", **texts, "log10 LR": ratio}
+        rows.append(row | {"PCE": f"{round(one.pce):,}", "orientation": one.orientation})
+    aligned: list[Row] = [
+        {
+            "camera": one.camera,
+            "PCE": f"{round(one.alignment.pce):,}",
+            "E-value": probability_text(one.log10_e_value),
+            "region": one.alignment.words(one.frame),
+            "orientation": one.orientation,
+        }
+        for one in found.aligned
+    ]
+    for shown in filter(None, (rows, aligned)):
+        show_rows(shown, list(shown[0]), left=("camera", "region", "orientation"))
+    console.print(f"\n{found.conclusion()}")
+    console.print(f"\n{found.calibration.statement(found.condition)}")

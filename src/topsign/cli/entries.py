@@ -30,7 +30,7 @@ from .options import (
     opened_index,
     read_ids,
 )
-from .output import as_json, bar, progress_bar, report, write_lines
+from .output import as_json, bar, progress_bar, show_result, write_lines
 
 if TYPE_CHECKING:
     from ..index import Index
@@ -107,7 +107,7 @@ def build(
         n_segments = index.info["segments"]
         record = {"index": output, "entries": len(index), "bytes": index.nbytes, "segments": n_segments}
         size = f"{index.nbytes:,} bytes" if scheduler is None else f"{n_segments:,} segments"
-        report(f"{output}: {len(index):,} entries in {size}", record, json)
+        show_result(f"{output}: {len(index):,} entries in {size}", record, json)
 
 
 def _build_on_cluster(
@@ -329,7 +329,7 @@ def add(
             added.append({"file": file.name, "added": len(new)})
             if not json:
                 console.print(f"{file.name}: {len(new):,} entries added{span}")
-        report(f"{index}: {len(opened):,} entries", {"index": index, "entries": len(opened), "files": added}, json)
+        show_result(f"{index}: {len(opened):,} entries", {"index": index, "entries": len(opened), "files": added}, json)
 
 
 def _read_metadata(path: Path) -> list[Any]:
@@ -369,12 +369,14 @@ def remove(
         wanted = as_ids(opened, removed) if removed else read_ids(ids) if ids else []
         opened.remove(wanted, erase=erase)
         record = {"index": index, "removed": len(wanted), "entries": len(opened)}
-        report(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", record, json)
+        show_result(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", record, json)
 
 
 @command()
-def get(index: IndexPath, ids: EntryIds, version: Version = None, scheduler: Scheduler = None) -> None:
-    """Print the ids and metadata of entries, one JSON object per line.
+def get(
+    index: IndexPath, ids: EntryIds, version: Version = None, scheduler: Scheduler = None, json: Json = False
+) -> None:
+    """Print the ids and metadata of entries, one JSON object per line, or all in a JSON list.
 
     [bold]Examples[/]
 
@@ -383,14 +385,14 @@ def get(index: IndexPath, ids: EntryIds, version: Version = None, scheduler: Sch
     topsign get docs.topsign doc-1
     """
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
-        found = opened.get(as_ids(opened, ids))
-        write_lines(as_json({"id": one.id, "metadata": one.metadata}, indent=None) for one in found)
+        found = [{"id": one.id, "metadata": one.metadata} for one in opened.get(as_ids(opened, ids))]
+        write_lines([as_json(found)] if json else [as_json(one, indent=None) for one in found])
 
 
 @command(name="list")
 def list_ids(
     index: IndexPath,
-    limit: Annotated[int | None, typer.Option(help="Maximum number of ids to print.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of ids to print.", min=0)] = None,
     version: Version = None,
     scheduler: Scheduler = None,
     json: Json = False,

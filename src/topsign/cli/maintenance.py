@@ -15,7 +15,17 @@ import typer
 
 from .app import command, console, fail
 from .options import IndexPath, Json, Scheduler, Timeout, Version, opened_index
-from .output import as_json, bar, check_output, progress_bar, report, show_null, show_table, show_values, write_lines
+from .output import (
+    as_json,
+    bar,
+    check_output,
+    progress_bar,
+    show_null,
+    show_result,
+    show_table,
+    show_values,
+    write_lines,
+)
 
 if TYPE_CHECKING:
     from .._arrays import Array
@@ -98,7 +108,7 @@ def _show_system(json: bool) -> None:
 def _shown(value: object) -> str:
     """Return a value of the header as text; numbers of a stored model with their names."""
     if not isinstance(value, dict):
-        return str(value)
+        return "none" if value is None else str(value)
     texts = {name: f"{one:.4g}" if isinstance(one, float) else str(one) for name, one in value.items()}
     return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
 
@@ -162,7 +172,7 @@ def verify(index: IndexPath, version: Version = None, scheduler: Scheduler = Non
                 opened.verify(progress=progress)
         sizes = {"entries": len(opened), "bytes": opened.nbytes, "segments": opened.info["segments"]}
         sound = f"{index}: sound: {len(opened):,} entries in {sizes['segments']:,} segments"
-        report(sound, {"index": index, "sound": True} | sizes, json)
+        show_result(sound, {"index": index, "sound": True} | sizes, json)
         if scheduler is None:
             show_null(opened, opened.check(recall=None).null)
 
@@ -180,7 +190,7 @@ def compact(index: IndexPath, timeout: Timeout = None, scheduler: Scheduler = No
         opened.compact()
         sizes = {"removed": n_removed, "entries": len(opened), "bytes": opened.nbytes}
         left = f"{len(opened):,} entries in {opened.nbytes:,} bytes"
-        report(f"{index}: {n_removed:,} removed entries freed, {left}", {"index": index} | sizes, json)
+        show_result(f"{index}: {n_removed:,} removed entries freed, {left}", {"index": index} | sizes, json)
 
 
 def _bit_texts(codes: Any) -> list[str]:
@@ -243,7 +253,7 @@ def export(
             write_file(output, lambda file: write(file, ids, opened, form))
     size = output.stat().st_size
     record = {"output": str(output), "entries": len(ids), "bytes": size}
-    report(f"{output}: {len(ids):,} entries, {size:,} bytes", record, json)
+    show_result(f"{output}: {len(ids):,} entries, {size:,} bytes", record, json)
 
 
 def _check_form(recipe: Recipe, form: str, output: Path) -> None:

@@ -49,6 +49,9 @@ Version = Annotated[
 ]
 Nearest = Annotated[int | None, typer.Option("-k", help="Number of nearest entries per query. (default: 10)")]
 Recall = Annotated[float | None, typer.Option(help="Visit only as many regions as this recall needs, e.g. 0.95.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the results to this file: .parquet, .csv or .json.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

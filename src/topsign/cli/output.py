@@ -64,6 +64,35 @@ def stage_bar() -> Iterator[Callable[[str, float], None]]:
 # Text
 
 
+def show_rows(
+    rows: list[Row],
+    names: Sequence[str],
+    *,
+    output: Path | None = None,
+    json: bool = False,
+    left: Sequence[str] = (),
+    forms: Mapping[str, str | Callable[[Any], str]] | None = None,
+    hidden: Sequence[str] = (),
+) -> None:
+    """Write rows to a file, or print them as JSON or as a table.
+
+    In tables, ``hidden`` columns are left out, None is blank, and ``forms`` has formats, or functions of the row.
+    """
+    if output is not None:
+        write_rows(rows, names, output)
+        return
+    if json:
+        write_lines([as_json(rows)])
+        return
+
+    def cell(row: Row, name: str) -> str:
+        form = (forms or {}).get(name, "")
+        return form(row) if callable(form) else "" if row[name] is None else format(row[name], form)
+
+    shown = [name for name in names if name not in hidden]
+    show_table([[cell(row, name) for name in shown] for row in rows], shown, left=left)
+
+
 def show_table(rows: Iterable[Sequence[str]], names: Sequence[str], *, left: Sequence[str] = ()) -> None:
     """Print a table without borders; columns are aligned right unless ``left`` names them."""
     lines = [names, *([console.shown(cell).replace("\n", " ") for cell in row] for row in rows)]
@@ -99,7 +128,7 @@ def as_json(value: object, *, indent: int | None = 1) -> str:
     return json.dumps(plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
-def report(text: str, record: Mapping[str, object], json: bool) -> None:
+def show_result(text: str, record: Mapping[str, object], json: bool) -> None:
     """Print what a command has done, as text or as JSON."""
     if json:
         write_lines([as_json(record)])
@@ -110,10 +139,14 @@ def report(text: str, record: Mapping[str, object], json: bool) -> None:
 # Result files
 
 
-def check_output(output: Path | None, *, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Reject an output file of another format."""
-    if output is not None and output.suffix not in suffixes:
-        raise fail(f"--output must be one of {', '.join(suffixes)}, got {output}", code=2)
+def check_output(path: Path | None, option: str = "--output", *, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Reject an output file of another format, or in a folder that does not exist."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise fail(f"{option} must be one of {', '.join(suffixes)}, got {path}", code=2)
+    if not path.absolute().parent.is_dir():
+        raise fail(f"{option}: the folder {path.absolute().parent} does not exist; create it first", code=2)
 
 
 def write_rows(rows: list[Row], names: Sequence[str], output: Path) -> None:

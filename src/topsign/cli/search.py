@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from .options import (
     IndexPath,
     Json,
     Nearest,
+    Output,
     QueryPath,
     Recall,
     Scheduler,
@@ -28,14 +28,10 @@ from .options import (
     is_index,
     opened_index,
 )
-from .output import Row, as_json, bar, check_output, report, show_table, write_lines, write_rows
+from .output import Row, as_json, bar, check_output, show_result, show_rows
 
 CHECK_QUERIES = 5000
 MAX_IMPOSTORS = 20_000
-
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write the results to this file: .parquet, .csv or .json.")
-]
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,9 @@ class SearchOptions:
     k: Nearest = None
     false_alarm: Annotated[
         float | None, typer.Option(help="Return all matches at this false-alarm rate per query; instead of -k.")
+    ] = None
+    threshold: Annotated[
+        float | None, typer.Option(help="Return all matches whose scores reach this; instead of -k.")
     ] = None
     recall: Recall = None
     rescore: Annotated[int | None, typer.Option(help="Rescore this many candidates with the kept originals.")] = None
@@ -63,11 +62,16 @@ class SearchOptions:
     def given(self, index: Any) -> tuple[Any, dict[str, Any]]:
         """Return the method of the index, and its arguments; reject options that it does not have."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        method, mode = (index.search, "-k") if self.false_alarm is None else (index.within, "--false-alarm")
+        limits = [name for name in ("false_alarm", "threshold") if name in given]
+        method, mode = (index.within, option(limits[0])) if limits else (index.search, "-k")
         for name in given.keys() - signature(method).parameters.keys():
-            words = "-k" if name == "k" else f"--{name.replace('_', '-')}"
-            raise fail(f"{words} has no effect with {mode}; omit one of them", code=2)
+            raise fail(f"{option(name)} has no effect with {mode}; omit one of them", code=2)
         return method, given
+
+
+def option(name: str) -> str:
+    """Return the option of a parameter."""
+    return "-k" if name == "k" else f"--{name.replace('_', '-')}"
 
 
 @command()
@@ -114,32 +118,26 @@ def search(
             rows += [dict(zip(found.columns, row, strict=True)) | {"query": row[0] + n_before} for row in found.rows()]
             n_before += file.n_signals
     names = list(found.columns)
-    if output is not None:
-        write_rows(rows, names, output)
-    elif json:
-        write_lines([as_json(rows)])
-    else:
+    if output is None and not json:
         _show_matches(rows, names, index)
+    else:
+        show_rows(rows, names, output=output, json=json)
 
 
 def _show_matches(rows: list[Row], names: list[str], index: str) -> None:
     """Print matches as a table; without p-values, say how to get them."""
     from ..significance import probability_text
 
-    nameless = {"log10_p_value"}  # which p-values are written from
     has_null = any(row["p_value"] == row["p_value"] for row in rows)  # NaN differs from itself
-    if rows and not has_null:
-        nameless |= {"p_value", "e_value"}
-    shown = [name for name in names if name not in nameless]
-    texts = {
-        "score": lambda row: f"{row['score']:.4f}",
-        "distance": lambda row: f"{row['distance']:.4f}",
+    forms: Any = {
+        "score": ".4f",
+        "distance": ".4f",
         "p_value": lambda row: probability_text(row["log10_p_value"]),
-        "e_value": lambda row: f"{row['e_value']:.2g}",
+        "e_value": ".2g",
         "metadata": lambda row: as_json(row["metadata"], indent=None),
     }
-    cells = [[texts[name](row) if name in texts else str(row[name]) for name in shown] for row in rows]
-    show_table(cells, shown, left=("metadata",))
+    hidden = ["log10_p_value", *(("p_value", "e_value") if rows and not has_null else ())]
+    show_rows(rows, names, left=("metadata",), forms=forms, hidden=hidden)
     if not rows:
         console.print("no matches")
     elif not has_null:
@@ -184,15 +182,15 @@ def dedupe(
     if false_alarm is not None and threshold is not None:
         raise fail("give --false-alarm or --threshold, not both", code=2)
     with _index_of(signals, codes, SourceOptions(vector_column, id_column), version, scheduler) as (index, add):
-        limit = {"threshold": threshold}
-        if threshold is None:
-            if not index.recipe.pairing().has_null:
-                raise fail(
-                    f"{index.family} codes need --threshold, the least score of a pair: the null distribution of their "
-                    "pairs, which --false-alarm needs, is not known",
-                    code=2,
-                )
-            limit = {"false_alarm": 1e-3 if false_alarm is None else false_alarm}
+        limit = {"false_alarm": 1e-3 if false_alarm is None else false_alarm}
+        if threshold is not None:
+            limit = {"threshold": threshold}
+        elif index.calibration is None and not index.recipe.pairing().has_null:
+            raise fail(
+                f"{index.family} codes need --threshold, the least score of a pair, or a calibrated index: "
+                "the null distribution of their pairs, which --false-alarm needs, is not known",
+                code=2,
+            )
         add()
         with bar("comparing") as progress:
             groups = index.groups(**limit, progress=progress)
@@ -200,12 +198,11 @@ def dedupe(
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
     text = f"{len(rows):,} of {n_entries:,} entries in {len(groups):,} groups"
     if output is not None:
-        write_rows(rows, ("group", "id"), output)
         text = f"{output}: {text}"
-    elif not json:
-        show_table([[str(row["group"]), str(row["id"])] for row in rows], ("group", "id"))
+    if output is not None or not json:
+        show_rows(rows, ("group", "id"), output=output)
     record = {"entries": n_entries, "groups": groups} if output is None else {"output": str(output)}
-    report(text, record | {"grouped": len(rows), "n_groups": len(groups)}, json)
+    show_result(text, record | {"grouped": len(rows), "n_groups": len(groups)}, json)
 
 
 @contextmanager
@@ -282,7 +279,7 @@ def regions(
             queries = np.concatenate(parts)[:CHECK_QUERIES]
             found = opened.check(queries, k=k or 10, recall=0.95 if recall is None else recall)
             text, record = str(found), vars(found)
-    report(text, {"index": index} | record, json)
+    show_result(text, {"index": index} | record, json)
 
 
 @command()
@@ -319,7 +316,7 @@ def calibrate(
     with opened_index(index, scheduler=scheduler) as opened:
         learned = opened.calibrate(signals, false_alarm=false_alarm)
     searches = {"searches": learned.n_queries, "entries": learned.n_entries}
-    report(
+    show_result(
         f"{index}: calibrated by {learned.n_queries:,} searches for impostors among {learned.n_entries:,} entries; "
         f"false-alarm rates hold from {learned.level:.2g} up without a model, from {learned.floor:.2g} up with one",
         {"index": index} | searches | {"level": learned.level, "floor": learned.floor},

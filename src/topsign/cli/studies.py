@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .app import command, console, errors, fail, in_options
+from .app import command, console, errors, fail
 from .options import IdColumn, Json, SignalPath, VectorColumn, opened_index
-from .output import as_json, show_table, show_values, stage_bar, write_lines
+from .output import as_json, check_output, show_table, show_values, stage_bar, write_lines
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -77,7 +77,7 @@ def plan(
     target |= {"n_entries": int(n_entries), "max_bytes": max_bytes, "projection": projection}
     plans, reasons = _plans(family, detection, target)
     reached = [one for one in plans.values() if one is not None]
-    missed = [f"{name} codes: {in_options(reason)}" for name, reason in reasons.items()]
+    missed = [f"{name} codes: {reason}" for name, reason in reasons.items()]
     if not reached:
         raise fail("\n".join(missed), code=1)
     if plot is not None:
@@ -130,10 +130,7 @@ def _draw_plan(plans: dict[str, Any], missed: list[str], path: Path) -> None:
     drawn: Plan | None = plans.get(Plan.family)
     if drawn is None:
         raise fail("\n".join(["--plot supports only adaptive codes; omit it for other codes", *missed]), code=1)
-    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise fail(f"--plot must be a .png, .svg or .pdf file, got {path}", code=2)
-    if not path.absolute().parent.is_dir():
-        raise fail(f"--plot: the folder {path.absolute().parent} does not exist; create it first", code=2)
+    check_output(path, "--plot", suffixes=(".png", ".svg", ".pdf"))
     try:
         from ..plots import plot_plan
 
@@ -214,7 +211,7 @@ def evaluate(
     queries: Annotated[str | None, typer.Option(help="Signals to search for; held out when not given.")] = None,
     target_recall: Annotated[float, typer.Option(help="Share of the true 10 nearest that a search shall find.")] = 0.95,
     metric: Annotated[
-        str, typer.Option(help="What makes neighbours true: correlation or inner_product, of the signals as given.")
+        str, typer.Option(help="Score of true neighbours: correlation or inner_product, of the signals as given.")
     ] = "correlation",
     center: Annotated[
         bool, typer.Option("--center", help="Subtract the mean of the signals before true correlations are computed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
@@ -64,7 +65,7 @@ def check_draws(n_draws: object, name: str = "n_draws") -> int:
 
 
 def plain(value: Any) -> Any:
-    """Convert dataclasses and arrays to JSON values; NaN becomes null, and a class its name."""
+    """Convert dataclasses and arrays to JSON values; NaN and infinity become null, and a class its name."""
     if isinstance(value, type):
         return value.__name__
     if is_dataclass(value):
@@ -75,4 +76,4 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, (np.ndarray, np.generic)):
         return plain(value.tolist())
-    return None if isinstance(value, float) and np.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
