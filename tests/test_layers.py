@@ -16,7 +16,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 TREES = {source: ast.parse(source.read_text()) for source in SOURCES}
 
 LAYERS = [
-    {"errors", "_arrays", "_lazy", "_special"},
+    {"errors", "_arrays", "_lazy"},
     {"_rows"},
     {"_checks", "_files"},
     {"_random", "_page", "_estimators", "_safetensors"},

@@ -159,14 +159,13 @@ def why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = False) -> None:
+def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file atomically: it appears once ``write`` has returned and its bytes are synced.
 
-    With ``new``, an existing file raises FileExistsError. Devices, pipes and symbolic links are written through, not
-    replaced by a regular file.
+    Devices, pipes and symbolic links are written through, not replaced by a regular file.
     """
     target = os.path.realpath(path)
-    if _is_special(target):
+    if os.path.lexists(target) and not os.path.isfile(target):
         with open(target, "wb") as file:
             write(file)
         return
@@ -176,7 +175,7 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = 
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        publish(draft, target, new=new)
+        publish(draft, target)
 
 
 @contextmanager
@@ -191,12 +190,9 @@ def draft_of(target: str) -> Iterator[str]:
             os.unlink(draft)
 
 
-def publish(draft: str, target: str, *, new: bool = False) -> None:
-    """Rename a complete file to its target and sync the folder; with ``new``, raise FileExistsError if it exists."""
-    if not new:
-        os.replace(draft, target)
-    else:
-        give_name(draft, target)
+def publish(draft: str, target: str) -> None:
+    """Rename a complete file to its target and sync the folder."""
+    os.replace(draft, target)
     sync_folder(os.path.dirname(target))
 
 
@@ -224,10 +220,3 @@ def _distinct(pairs: list[tuple[str, Any]]) -> Record:
     if len(record) != len(pairs):
         raise ValueError("an object has duplicate keys")
     return record
-
-
-def _is_special(path: str) -> bool:
-    try:
-        return not stat.S_ISREG(os.stat(path).st_mode)
-    except FileNotFoundError:
-        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -37,7 +37,8 @@ def encode(
     """
     first, end, _ = (part or slice(None)).indices(len(signals))
     codes = np.empty((end - first, recipe.code_bytes), np.uint8)
-    for block in _blocks(recipe, signals, slice(first, end), name):
+    n_rows, center = recipe.encoded_signals, recipe.center
+    for block in float_blocks(signals, n_rows, part=slice(first, end), minus=center, name=name):
         if not allow_zero:
             _check_directions(recipe, block)
         if observe is not None:
@@ -49,30 +50,22 @@ def encode(
 
 def check_signals(recipe: Recipe, signals: Array, *, part: slice) -> None:
     """Raise the errors of :func:`encode` for unusable signals, without encoding."""
-    for block in _blocks(recipe, signals, part, "signals"):
+    for block in float_blocks(signals, recipe.encoded_signals, part=part, minus=recipe.center):
         _check_directions(recipe, block)
 
 
-def project_blocks(projection: Projection, signals: Array, *, name: str = "signals") -> Iterator[tuple[Block, Float32]]:
+def project_blocks(projection: Projection, signals: Array) -> Iterator[tuple[Block, Float32]]:
     """Yield blocks of signals with their projections, which the next block overwrites."""
     n_rows = projection.block_signals
     projected = np.empty((min(n_rows, len(signals)), projection.n_pool), np.float32)
-    for block in float_blocks(signals, n_rows, name=name):
+    for block in float_blocks(signals, n_rows):
         here = projected[: len(block.values)]
         projection.project_block(block.values, None, here)
         yield block, here
 
 
-def _blocks(recipe: Recipe, signals: Array, part: slice, name: str) -> Iterator[Block]:
-    return float_blocks(signals, recipe.encoded_signals, part=part, minus=recipe.center, name=name)
-
-
 def _check_directions(recipe: Recipe, block: Block) -> None:
     if np.count_nonzero(block.square_norms) < len(block.square_norms):
-        first = int(np.argmin(block.square_norms))
-        _raise_zero(block.row(first), centered=recipe.center is not None)
-
-
-def _raise_zero(signal: str, *, centered: bool) -> NoReturn:
-    why = "equals the mean that center=True removes" if centered else "is all zeros"
-    raise ValueError(f"{signal} {why} and cannot be encoded; drop that row")
+        signal = block.row(int(np.argmin(block.square_norms)))
+        why = "is all zeros" if recipe.center is None else "equals the mean that center=True removes"
+        raise ValueError(f"{signal} {why} and cannot be encoded; drop that row")

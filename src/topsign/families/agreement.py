@@ -18,7 +18,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
-from .._special import logsumexp, ndtr
 from ..significance.p_values import log10_tail, probabilities
 from ..theory import grouped_expected_agreement
 from ..theory.tails import log_binomial_cdf
@@ -96,7 +95,7 @@ class Agreement:
                     log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
                     for k, n in zip(differing, some, strict=True)
                 ]
-                found.append(logsumexp(weights[some] + logs))
+                found.append(scipy.special.logsumexp(weights[some] + logs))
             return np.array(found)
 
         return np.minimum(log10_tail(values.astype(np.float64), tail, log_tail), 0.0)[inverse]
@@ -134,6 +133,6 @@ class Agreement:
         weights = 4.5 * weights * scipy.stats.norm.pdf(x)
         rest = np.sqrt(1 - rho[:-1] ** 2)[:, np.newaxis]
         along = rho[:-1, np.newaxis] * x
-        both = ndtr((along - limit) / rest) - ndtr((-along - limit) / rest)
+        both = scipy.special.ndtr((along - limit) / rest) - scipy.special.ndtr((-along - limit) / rest)
         expected = np.append(2 * self.group_size * both @ weights, self.n_largest)
         return np.maximum.accumulate(expected), rho

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -63,11 +63,10 @@ def kept_feature_names(sources: Mapping[str, Record], n_features: int, path: str
     return tuple(names)
 
 
-def keep_feature_names(change: Change, names: Sequence[str] | None) -> None:
+def keep_feature_names(change: Change, names: Sequence[str]) -> None:
     """Keep the names of the columns of the first table; others that came meanwhile must agree with them."""
-    if names is not None:
-        kept = change.sources.setdefault(FEATURES, {"names": list(names)})
-        check_feature_names(names, kept["names"], "signals")
+    kept = change.sources.setdefault(FEATURES, {"names": list(names)})
+    check_feature_names(names, kept["names"], "signals")
 
 
 BLOCK_BYTES = 2**24  # bytes of signals per block
@@ -141,14 +140,17 @@ class Addition:
         text_ids = self.ids if isinstance(self.ids, list) else None
         if len(self):
             check_added_kind(change.snapshot.has_text_ids, given=self.ids is not None, texts=text_ids is not None)
-        keep_feature_names(change, self.feature_names)
+        if self.feature_names is not None:
+            keep_feature_names(change, self.feature_names)
         new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if taken.size:
             change.replace(taken)
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)
-        for part in _pieces(parts, max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes)):
+        n_rows = max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes)
+        starts = [(start, part.stop) for part in parts for start in range(part.start, part.stop, n_rows)]
+        for part in (slice(start, min(start + n_rows, stop)) for start, stop in starts):
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             codes = self.encode(recipe, here) if made is None else made[part]
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
@@ -163,13 +165,6 @@ class Addition:
             return new
         texts: Ids = as_texts(text.decode() for text in text_ids or ())
         return texts
-
-
-def _pieces(parts: list[slice], n_rows: int) -> Iterator[slice]:
-    """Yield the parts in pieces of at most ``n_rows`` rows."""
-    for part in parts:
-        for start in range(part.start, part.stop, n_rows):
-            yield slice(start, min(start + n_rows, part.stop))
 
 
 def encoder_for(device: str, recipe: Recipe | type[Recipe]) -> EncoderOf:

@@ -20,13 +20,10 @@ from ..search import ENGINE, Engine, Progress, QueryBlock, query_blocks
 from ..signals import from_table
 from ..store import (
     Change,
-    MemoryStore,
     Note,
     Path,
     Store,
     exists,
-    make_segments,
-    merge_segments,
     open_store,
     save_store,
     store_for_recipe,
@@ -416,10 +413,13 @@ class Index(BaseIndex):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle an index in memory with its entries, a durable one as its path."""
-        return _pickled(self.recipe, self._store)
+        recipe, store = self.recipe, self._store
+        return {"store": store, "recipe": recipe.to_json() if store.recipe is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        BaseIndex.__init__(self, LearnedIndex(*_unpickled(state)), ENGINE)
+        store: Store = state["store"]
+        recipe = Recipe.from_json(state["recipe"], "pickled index") if store.recipe is None else store.recipe
+        BaseIndex.__init__(self, LearnedIndex(recipe, store), ENGINE)
 
     def __enter__(self) -> Self:
         return self
@@ -500,40 +500,3 @@ def _update_metadata(change: Change, ids: npt.ArrayLike, notes: Sequence[Note]) 
         raise ValueError("ids must differ: each entry has one metadata")
     if rows.size:
         change.update_metadata(rows, texts)
-
-
-def _pickled(recipe: Recipe, store: Store) -> dict[str, Any]:
-    """Return what :func:`_unpickled` needs, in plain values and arrays."""
-    if store.path is not None:
-        return {"path": store.path, "readonly": store.readonly, "version": store.pinned}
-    columns = [merge_segments([segment]).columns for segment in store.snapshot.segments]
-    segments = [
-        {
-            "ids": one.ids,
-            "codes": one.codes.rows(),
-            "texts": one.metadata and one.metadata.texts(range(len(one))),
-            "text_ids": one.text_ids and one.text_ids.texts(range(len(one))),
-            "extras": {name: one.extra(name) for name in one.extra_names},
-        }
-        for one in columns
-    ]
-    kept = {"sources": dict(store.sources), "originals": store.originals}
-    kept["tables"] = {name: dict(table) for name, table in store.tables.items()}
-    return {"recipe": recipe.to_json(), "segments": segments, "next_id": store.next_id} | kept
-
-
-def _unpickled(state: dict[str, Any]) -> tuple[Recipe, Store]:
-    """Return the recipe and the store of a pickled index."""
-    if "path" in state:
-        opened = open_store(state["path"], readonly=state["readonly"], timeout=None, version=state["version"])
-        assert opened.recipe is not None
-        return opened.recipe, opened
-    store = MemoryStore(state["originals"])
-    with store.change() as change:
-        for segment in state["segments"]:
-            change.add(make_segments(**segment))
-        change.next_id = state["next_id"]
-        for name, record in state["sources"].items():
-            change.keep_source(name, record)
-        change.tables.update(state["tables"])
-    return Recipe.from_json(state["recipe"], "pickled index"), store

@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -161,12 +162,8 @@ class Projection(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"n_features": self.n_features, "n_pool": self.n_pool, "random_state": self.seed}
-        return _make, (type(self), arguments | self.options)
+        return partial(type(self), **arguments, **self.options), ()
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"{type(self).__name__}(n_features={self.n_features}, n_pool={self.n_pool}, seed={self.seed}{options})"
-
-
-def _make(cls: type[Projection], arguments: dict[str, Any]) -> Projection:
-    return cls(**arguments)

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
-from .._special import expit
 from ..errors import StorageError
 
 ENFSI = (
@@ -210,7 +210,7 @@ class _Scores:
 
         reached = objective(line)
         for _ in range(100):
-            chances = expit(x @ line + self.offset)
+            chances = scipy.special.expit(x @ line + self.offset)
             gradient = x.T @ (self.counts * (targets - chances))
             information = x.T @ (x * (self.counts * chances * (1 - chances))[:, np.newaxis]) + 1e-9 * np.eye(2)
             step = np.linalg.solve(information, gradient)

@@ -13,7 +13,6 @@ import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float64
 from .._lazy import lazy
-from .._special import log_ndtr, ndtri, ndtri_exp
 from ..theory import correlation_from_hamming, expected_hamming, hamming_variance
 from ..theory.distances import selection_interval
 from ..theory.order_statistics import Selection
@@ -81,7 +80,7 @@ class SignsLaw:
         """Return logarithms of the probability that an impostor reaches the magnitudes of correlations."""
         spline, end = self._deviates
         magnitudes = np.abs(correlations)
-        return np.where(magnitudes < end, log_ndtr(-spline(np.minimum(magnitudes, end))), FARTHEST * LN10)
+        return np.where(magnitudes < end, scipy.special.log_ndtr(-spline(np.minimum(magnitudes, end))), FARTHEST * LN10)
 
     @lazy
     def _correlations(self) -> Float64:
@@ -101,7 +100,7 @@ class SignsLaw:
         if end > far:
             nodes = np.append(nodes, far + (end - far) * np.sin(np.linspace(0, np.pi / 2, N_FAR_NODES))[1:])
         logs = np.minimum(self._log10_pvalues(nodes, "asymmetric") * LN10, np.log(0.5))
-        return scipy.interpolate.PchipInterpolator(nodes, -ndtri_exp(logs)), end
+        return scipy.interpolate.PchipInterpolator(nodes, -scipy.special.ndtri_exp(logs)), end
 
     def _score_of(self, log10: float) -> float:
         """Return the largest estimate whose p-value is above a limit, within the precision of a bisection."""
@@ -178,10 +177,10 @@ class NormalNull(PairNull):
     """Standard normal null distribution."""
 
     def log10_p_values(self, statistics: Float64) -> Float64:
-        return np.asarray(log_ndtr(-statistics) / LN10)
+        return np.asarray(scipy.special.log_ndtr(-statistics) / LN10)
 
     def threshold(self, level: float) -> float:
-        return float(-ndtri(level))
+        return float(-scipy.special.ndtri(level))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool
-from .._special import logsumexp
 from ..theory.distances import SCORINGS, binomial_sf
 from ..theory.grouped import grouped_selection
 from ..theory.order_statistics import Selection
@@ -164,7 +163,7 @@ def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) ->
                 found.append(-np.inf)
                 continue
             tails = log_binomial_cdf(n - one - possible, n, np.array([1 - p]))[:, 0]
-            found.append(float(logsumexp(logs[possible] + tails)))
+            found.append(float(scipy.special.logsumexp(logs[possible] + tails)))
         return np.array(found)
 
     return np.asarray(np.minimum(log10_tail(values, tail, log_tail), 0.0)[where].reshape(np.shape(agreement)))

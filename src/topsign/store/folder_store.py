@@ -148,7 +148,7 @@ class FolderChange(Change):
             else self._writer.write("segments", table, 0)
             for name, table in self.tables.items()
         }
-        self._writer.sync()
+        self._backend.sync(self._writer.folders)
         return before.manifest.next(next_id=self.next_id, sources=self.sources, segments=tuple(records), tables=tables)
 
     def _write(self, segments: Iterable[Segment]) -> None:
@@ -345,6 +345,10 @@ class FolderStore:
 
     def close(self) -> None:
         self._loaded = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.now  # noqa: B018  (raises if closed)
+        return partial(open_store, self.path, readonly=self.readonly, timeout=None, version=self.pinned), ()
 
     def apply(self, make: Callable[[FolderChange], Result]) -> Result:
         """Apply a change and return its result; repeat it if another client of a shared store committed first.

@@ -17,7 +17,7 @@ from .._checks import MAX_ID
 from .._files import Record
 from ..errors import StorageError
 from ..families import Recipe
-from .segments import MERGED_ENTRIES, Segment, Snapshot, take_entries
+from .segments import MERGED_ENTRIES, Segment, Snapshot, merge_segments, take_entries
 
 Result = TypeVar("Result")
 
@@ -174,6 +174,16 @@ class MemoryStore:
 
     def verify(self) -> None:
         """Do nothing: entries in memory have no checksums."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the living entries."""
+        snapshot = Snapshot(
+            tuple(merge_segments([one]) if one.alive is not None else one for one in self.snapshot.segments)
+        )
+        return {name: value for name, value in vars(self).items() if name != "_lock"} | {"snapshot": snapshot}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     def close(self) -> None:
         """Free the entries; later calls raise."""

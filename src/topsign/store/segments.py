@@ -263,8 +263,26 @@ class Arrays:
     extras: Mapping[str, Array] = field(default_factory=dict)  # columns that a folder stores in separate files
     derived: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        ids: Int64,
+        codes: Bytes,
+        texts: list[bytes] | None = None,
+        text_ids: list[bytes] | None = None,
+        extras: Mapping[str, Array] | None = None,
+    ) -> Arrays:
+        """Return the columns of entries, from rows of codes and texts."""
+        metadata = Metadata.of(texts) if texts and any(texts) else None
+        named = None if text_ids is None else TextIds.of(text_ids)
+        return cls(ids, CodeBlocks.of(codes), metadata, named, extras or {})
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the columns without cached values."""
+        return vars(self) | {"derived": {}}
 
     @property
     def extra_names(self) -> tuple[str, ...]:
@@ -395,10 +413,10 @@ def make_segments(
             arrays: list[Array] = [ids, codes, *(extras or {}).values()]
             for column in arrays:
                 column[rows] = column[rows][order]
-        noted = _metadata(texts and [texts[rows.start + row] for row in order])
-        named = _text_ids(text_ids and [text_ids[rows.start + row] for row in order])
+        noted = texts and [texts[rows.start + row] for row in order]
+        named = text_ids and [text_ids[rows.start + row] for row in order]
         extra = {name: column[rows] for name, column in (extras or {}).items()}
-        parts.append(Segment(Arrays(ids[rows], CodeBlocks.of(codes[rows]), noted, named, extra)))
+        parts.append(Segment(Arrays.of(ids[rows], codes[rows], noted, named, extra)))
     return parts
 
 
@@ -437,9 +455,8 @@ def take_entries(snapshot: Snapshot, rows: Int64, extras: Mapping[str, Array] | 
         texts = snapshot.texts(rows)
     text_ids = snapshot.texts_at(rows, lambda one: one.text_ids) if snapshot.has_text_ids else None
     held = {name: snapshot.gather(name, rows) for name in snapshot.extra_names if name not in (extras or {})}
-    codes = CodeBlocks.of(snapshot.gather("codes", rows))
-    ids = snapshot.gather("ids", rows)
-    return Segment(Arrays(ids, codes, _metadata(texts), _text_ids(text_ids), {**held, **(extras or {})}))
+    ids, codes = snapshot.gather("ids", rows), snapshot.gather("codes", rows)
+    return Segment(Arrays.of(ids, codes, texts, text_ids, {**held, **(extras or {})}))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -451,22 +468,9 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
     return [merge_segments([segment.where(segment.living & np.isin(np.arange(len(segment)), part))]) for part in parts]
 
 
-def gather_segment(segment: Segment) -> Segment:
-    """Gather the live entries of a segment for a scan, without metadata, text ids and extra columns."""
-    return take_positions(segment, np.flatnonzero(segment.living))
-
-
 def take_positions(segment: Segment, positions: Int64) -> Segment:
-    """Return ids and codes of the entries at these positions."""
-    return Segment(Arrays(segment.ids[positions], CodeBlocks.of(segment.columns.rows("codes", positions))))
-
-
-def _text_ids(texts: list[bytes] | None) -> TextIds | None:
-    return None if texts is None else TextIds.of(texts)
-
-
-def _metadata(texts: list[bytes] | None) -> Metadata | None:
-    return Metadata.of(texts) if texts and any(texts) else None
+    """Gather ids and codes of the entries at these positions for a scan."""
+    return Segment(Arrays.of(segment.ids[positions], segment.columns.rows("codes", positions)))
 
 
 SPARSE = 8
@@ -496,6 +500,10 @@ class Snapshot:
     def derived(self) -> dict[str, Any]:
         """Cache of values computed from the segments."""
         return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the segments without cached values."""
+        return {"segments": self.segments}
 
     @property
     def ids(self) -> Int64:
@@ -642,7 +650,7 @@ class Snapshot:
         chosen = [segment.where(part) for segment, part in self._split(kept)]
         if not gather or SPARSE * int(kept.sum()) > len(kept):
             return Snapshot(tuple(chosen))
-        return Snapshot(tuple(gather_segment(segment) for segment in chosen if segment.n_alive))
+        return Snapshot(tuple(take_positions(one, np.flatnonzero(one.living)) for one in chosen if one.n_alive))
 
     def add(self, segments: Iterable[Segment], *, limit: int | None = None) -> Snapshot:
         """Return a snapshot with new segments; small ones are merged in tiers, so their number stays logarithmic."""

@@ -97,10 +97,6 @@ class FileWriter:
         """Register files that others wrote for this change; they are kept if it fails, because it may be repeated."""
         self.folders |= {record.folder for record in records}
 
-    def sync(self) -> None:
-        """Sync the files."""
-        self.backend.sync(self.folders)
-
     def delete(self) -> None:
         """Delete the files that were written for a change that no version will name."""
         for file in self.written.values():
@@ -153,7 +149,7 @@ class StoredFile(Mapping[str, Array]):
         self.derived: dict[str, Any] = {}  # values computed from the columns
         self._path = backend.path
         self._views: dict[str, Array] = {}  # columns that rows were read from
-        self._whole: set[str] = set()  # columns whose blocks are all verified
+        self.whole: set[str] = set()  # columns whose blocks are all read and verified
         self._verified: dict[str, Array] = {}  # whether each block of a column is verified
         self.problem: StorageError | None = None
         try:
@@ -231,10 +227,6 @@ class StoredFile(Mapping[str, Array]):
         self._verify(name, range(len(self._verified[name])))
         return self.tensors[name].view(self._content.buffer)
 
-    def is_verified(self, name: str) -> bool:
-        """Whether all blocks of a column have been read and verified."""
-        return name in self._whole
-
     def rows(self, name: str, positions: Int64) -> Array:
         """Read rows of a column and verify only the blocks that hold them."""
         return self.verified(name, positions)[positions]
@@ -244,7 +236,7 @@ class StoredFile(Mapping[str, Array]):
         column = self._views.get(name)
         if column is None:
             column = self._views[name] = self.tensors[name].view(self._content.buffer)
-        if name in self._whole:
+        if name in self.whole:
             return column
         width, size = column.nbytes // max(1, len(column)), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
@@ -256,7 +248,7 @@ class StoredFile(Mapping[str, Array]):
             np.add.at(touched, last + 1, -1)
             self._verify(name, np.flatnonzero(np.cumsum(touched[:-1])))
             if verified.all():
-                self._whole.add(name)
+                self.whole.add(name)
         return column
 
     def verify(self) -> dict[str, str]:
@@ -264,7 +256,7 @@ class StoredFile(Mapping[str, Array]):
         if self.problem is not None:
             return {self.problem.section: self.problem.problem}
         problems = {}
-        self._whole.clear()
+        self.whole.clear()
         for name, verified in self._verified.items():
             verified[:] = False
             try:
@@ -404,18 +396,13 @@ class StoredColumns:
 
     def verified(self, name: str) -> Array | None:
         file = self._extra_file(name)
-        if not file.is_verified(name):
+        if name not in file.whole:
             return None
         if name not in self.derived:  # checked once
             self.derived[name] = bool(np.isfinite(file[name]).all())
         if not self.derived[name]:
             file.refuse(name, "values must be finite")
         return file[name]
-
-    def _copied(self) -> StoredColumns:
-        copied = StoredColumns(self.record, self._recipe, self._files)
-        copied._pending = self._pending
-        return copied
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -481,7 +468,8 @@ class StoredColumns:
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
         """Return the columns with the metadata of these ascending rows replaced; :meth:`write` stores it."""
-        changed, texts_of = self._copied(), dict(zip(rows.tolist(), texts, strict=True))
+        changed = StoredColumns(self.record, self._recipe, self._files)
+        texts_of = dict(zip(rows.tolist(), texts, strict=True))
         if self.overlay is not None:
             before = self.overlay[0].tolist()
             texts_of = dict(zip(before, self.overlay[1].texts(range(len(before))), strict=True)) | texts_of
@@ -586,17 +574,10 @@ def write_segment(writer: FileWriter, columns: Columns, names: Mapping[str, str]
             arrays = ((name, getattr(table, name).astype(dtype, copy=False)) for name, dtype in types.items())
             found |= {f"{prefix}.{name}": array for name, array in arrays}
     names, extras = names or {}, {name: columns.extra(name) for name in columns.extra_names}
-    others = _write_extras(writer, extras, len(columns), names) if extras else {}
-    file = writer.write("segments", found, len(columns), is_segment=True, name=names.get("columns"))
-    return SegmentRecord(file, **others)
-
-
-def _write_extras(
-    writer: FileWriter, extras: Mapping[str, Array], n_entries: int, names: Mapping[str, str]
-) -> dict[str, FileRecord]:
-    """Write files of extra columns; return their records by content."""
-    return {
-        file: writer.write("segments", {name: extras[name] for name in held}, n_entries, name=names.get(file))
+    others = {
+        file: writer.write("segments", {name: extras[name] for name in held}, len(columns), name=names.get(file))
         for file, held in EXTRA_FILES.items()
         if held[0] in extras
     }
+    file = writer.write("segments", found, len(columns), is_segment=True, name=names.get("columns"))
+    return SegmentRecord(file, **others)

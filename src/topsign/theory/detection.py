@@ -12,7 +12,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool, check_positive
-from .._special import ndtri
 from .distances import (
     binomial_cdf,
     check_correlation,
@@ -52,7 +51,7 @@ class RocCurve:
     @property
     def d_prime(self) -> float:
         """Distance between the means of two unit-variance normal distributions with the same area under the curve."""
-        return float(-np.sqrt(2) * ndtri(self.missed_area))
+        return float(-np.sqrt(2) * scipy.special.ndtri(self.missed_area))
 
     def detection_at(self, false_alarm: npt.ArrayLike) -> Float64:
         """Return the detection rate at given false-alarm rates, without loss of precision down to 1e-15."""

@@ -10,7 +10,6 @@ import scipy
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool, check_positive
-from .._special import betainc, log_ndtr, ndtr, ndtri, owens_t
 from .order_statistics import Selection, legendre_rule, pool_grid, threshold_rule
 
 SCORINGS = ("hamming", "asymmetric")
@@ -60,7 +59,7 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
     rows = max(1, 2**20 // len(grid.kept))
     for start in range(0, len(kappa), rows):
         part = slice(start, start + rows)
-        means[part] = ndtr(-_product(kappa[part, np.newaxis], grid.magnitudes)) @ grid.kept
+        means[part] = scipy.special.ndtr(-_product(kappa[part, np.newaxis], grid.magnitudes)) @ grid.kept
     folded = np.where(kappa == 0, 0.5, means).reshape(rho.shape)
     return np.asarray(np.where(rho < 0, 1 - folded, folded))
 
@@ -115,7 +114,7 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
     rho = check_correlation(correlation)
     if (rho < 0).any():
         raise ValueError("the bound holds for correlations in [0, 1]; use 1 - E(-correlation) for a lower bound")
-    threshold = np.asarray(-ndtri((n_bits + 1) / (2 * (n_pool + 1))))
+    threshold = np.asarray(-scipy.special.ndtri((n_bits + 1) / (2 * (n_pool + 1))))
     below = _flip_above(np.maximum(threshold, 0), kappa_of(np.minimum(rho, np.sqrt(0.5))))
     bound = np.where(rho <= np.sqrt(0.5), below, (n_bits + 1) / (4 * (n_pool + 1)))
     return np.asarray(np.minimum(bound, sign_expected_hamming(rho)))
@@ -169,7 +168,7 @@ def selection_interval(observed: npt.ArrayLike, kept: Selection, confidence: flo
         raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
     values = np.asarray(observed, dtype=np.float64)
     if scoring == "asymmetric":
-        q = ndtri((1 + confidence) / 2) ** 2 / (kept.n_kept * kept.mean_magnitude**2)
+        q = scipy.special.ndtri((1 + confidence) / 2) ** 2 / (kept.n_kept * kept.mean_magnitude**2)
         a = 1 - kept.sum_variance / kept.n_kept  # the variance is proportional to 1 - a * rho**2
         farthest = np.sqrt((1 + q * a) / a)
         r = np.clip(values, -farthest, farthest)
@@ -200,7 +199,7 @@ def pair_flip_probability(
         h, k = -_product(s, kappa_of(uv)), -_product(s, kappa_of(uw))
         r = np.clip((vw - uv * uw) / np.sqrt((1 - uv**2) * (1 - uw**2)), -1, 1)
     collinear = (np.abs(uv) == 1) | (np.abs(uw) == 1)  # h or k is infinite, so one sign is certain
-    certain = np.abs(ndtr(h) - ndtr(k))
+    certain = np.abs(scipy.special.ndtr(h) - scipy.special.ndtr(k))
     # If v is collinear with u, h is infinite; at s = 0 the sign of v is still that of u, or the opposite.
     certain = np.where((s == 0) & collinear, _certain_at_zero(uv, uw), certain)
     h, k, r = (np.where(collinear, 0.0, value) for value in (h, k, r))
@@ -244,7 +243,7 @@ def universal_expected_hamming(distance: npt.ArrayLike, step: float) -> Float64:
     folds = np.arange(1, 20)
     with np.errstate(under="ignore", over="ignore"):
         ends = folds / safe
-        excess = 2 * (safe * np.exp(-(ends**2) / 2) / np.sqrt(2 * np.pi) - folds * ndtr(-ends))
+        excess = 2 * (safe * np.exp(-(ends**2) / 2) / np.sqrt(2 * np.pi) - folds * scipy.special.ndtr(-ends))
     near = x * np.sqrt(2 / np.pi) + 2 * ((-1.0) ** folds * excess).sum(axis=-1)
     return np.asarray(np.where(x < 0.4, near, 0.5 - waves.sum(axis=-1)))
 
@@ -296,13 +295,13 @@ def flip_mixture(rho: npt.ArrayLike, kept: Selection) -> tuple[Float64, Float64]
 def binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
     """Return P(Binomial(n, p) <= k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
-    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, betainc(n - inside, inside + 1, 1 - p)))
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, scipy.special.betainc(n - inside, inside + 1, 1 - p)))
 
 
 def binomial_sf(k: Float64, n: int, p: Float64) -> Float64:
     """Return P(Binomial(n, p) > k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
-    return np.where(k < 0, 1.0, np.where(k >= n, 0.0, betainc(inside + 1, n - inside, p)))
+    return np.where(k < 0, 1.0, np.where(k >= n, 0.0, scipy.special.betainc(inside + 1, n - inside, p)))
 
 
 def mixture_tail(
@@ -319,7 +318,7 @@ def mixture_tail(
 
 
 def _flip(s: Float64, kappa: Float64) -> Float64:
-    return ndtr(-_product(s, kappa))  # type: ignore[no-any-return]
+    return scipy.special.ndtr(-_product(s, kappa))  # type: ignore[no-any-return]
 
 
 def _product(s: Float64, kappa: Float64) -> Float64:
@@ -334,7 +333,7 @@ def _flip_above(t: Float64, kappa: Float64) -> Float64:
     If pi is small, the difference loses precision by cancellation, and Q(kappa s) phi(s) is integrated from t instead.
     """
     t, kappa = np.broadcast_arrays(t, kappa)
-    flips = np.array(0.5 - owens_t(t, kappa) / ndtr(-t))
+    flips = np.array(0.5 - scipy.special.owens_t(t, kappa) / scipy.special.ndtr(-t))
     small = (flips < 1e-3) & (kappa > 0)
     if small.any():
         flips[small] = _integrated_flip_above(t[small], kappa[small])
@@ -346,9 +345,9 @@ def _integrated_flip_above(t: Float64, kappa: Float64) -> Float64:
     reach = 80 / (finite**2 + 1)  # s**2 - t**2 at which exp(-(kappa**2 + 1) (s**2 - t**2) / 2) is exp(-40)
     length = reach / (t + np.sqrt(t**2 + reach))
     s = t[..., np.newaxis] + length[..., np.newaxis] * (1 + _NODES) / 2
-    log_ratio = -(s**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)[..., np.newaxis]
+    log_ratio = -(s**2) / 2 - np.log(2 * np.pi) / 2 - scipy.special.log_ndtr(-t)[..., np.newaxis]
     with np.errstate(under="ignore"):
-        integrand = np.exp(log_ndtr(-finite[..., np.newaxis] * s) + log_ratio)
+        integrand = np.exp(scipy.special.log_ndtr(-finite[..., np.newaxis] * s) + log_ratio)
     return np.where(np.isinf(kappa), 0.0, length / 2 * (integrand @ _NODE_WEIGHTS))
 
 
@@ -393,15 +392,17 @@ def _disagreement(h: Float64, k: Float64, r: Float64) -> Float64:
         slope_k = np.where(k == 0, np.sign(h - r * k) * np.inf, (h - r * k) / (k * q))
     opposite = (h * k < 0) | ((h * k == 0) & (h + k < 0))
     general = 2 * _owen(h, slope_h) + 2 * _owen(k, slope_k) + opposite
-    total = ndtr(h) + ndtr(k)
-    same_line = np.where(r > 0, np.abs(ndtr(h) - ndtr(k)), total - 2 * np.maximum(0.0, total - 1))
+    total = scipy.special.ndtr(h) + scipy.special.ndtr(k)
+    same_line = np.where(
+        r > 0, np.abs(scipy.special.ndtr(h) - scipy.special.ndtr(k)), total - 2 * np.maximum(0.0, total - 1)
+    )
     both_zero = np.arccos(r) / np.pi
     general = np.where((h == 0) & (k == 0), both_zero, general)
     return np.where((np.abs(r) == 1) & ~((h == 0) & (k == 0)), same_line, general)
 
 
 def _owen(h: Float64, a: Float64) -> Float64:
-    return owens_t(h, np.nan_to_num(a, nan=0.0, posinf=np.inf, neginf=-np.inf))  # type: ignore[no-any-return]
+    return scipy.special.owens_t(h, np.nan_to_num(a, nan=0.0, posinf=np.inf, neginf=-np.inf))  # type: ignore[no-any-return]
 
 
 def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
@@ -409,7 +410,7 @@ def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
         return 1.0
     kappa = 0.0
     for _ in range(500):
-        excess = float(ndtr(-kappa * magnitudes) @ kept) - hamming
+        excess = float(scipy.special.ndtr(-kappa * magnitudes) @ kept) - hamming
         slope = float((np.exp(-((kappa * magnitudes) ** 2) / 2) * magnitudes) @ kept) / np.sqrt(2 * np.pi)
         step = excess / slope if slope > 0 else 0.0
         kappa += step
@@ -529,7 +530,7 @@ def _largest_tail(n_bits: int, deviation: float) -> float:
 
     def tail(p: npt.ArrayLike) -> Float64:
         count = n_bits * (np.asarray(p) + deviation)
-        return np.asarray(betainc(count, n_bits - count + 1, p))
+        return np.asarray(scipy.special.betainc(count, n_bits - count + 1, p))
 
     means = np.linspace(0, 1 - deviation, 66)[1:-1]
     best = int(np.argmax(tail(means)))

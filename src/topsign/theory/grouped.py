@@ -15,7 +15,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
-from .._special import gammaln, owens_t
 from .distances import (
     SCORINGS,
     binomial_cdf,
@@ -172,7 +171,7 @@ def grouped_score_moments(
     scale, spread = kept.mean_magnitude, kept.sum_variance / kept.n_groups
     if projection in ORTHONORMAL:
         groups = np.array(blocks(n, kept.n_pool)) / GROUP_SIZE  # of each block
-        longer = np.sqrt(n / 2) * np.exp(gammaln(n / 2) - gammaln((n + 1) / 2))
+        longer = np.sqrt(n / 2) * np.exp(scipy.special.gammaln(n / 2) - scipy.special.gammaln((n + 1) / 2))
         sums, squares = groups * scale * longer, groups * spread + (groups * scale) ** 2  # of kept magnitudes
         noise = float((n * groups - squares).sum()) / (n - 1)
     else:
@@ -203,7 +202,7 @@ def grouped_d_prime(
 def _sample_moments(rho: Float64, n_features: int) -> tuple[Float64, Float64]:
     """Return mean and mean square of the sample correlation (about the origin) of normal signals (Hotelling 1953)."""
     n, square = n_features, rho**2
-    ratio = np.exp(2 * (gammaln((n + 1) / 2) - gammaln(n / 2)))
+    ratio = np.exp(2 * (scipy.special.gammaln((n + 1) / 2) - scipy.special.gammaln(n / 2)))
     mean = 2 / n * ratio * rho * _hypergeometric(0.5, n / 2 + 1, square)
     return mean, np.asarray(1 - (n - 1) / n * (1 - square) * _hypergeometric(1.0, n / 2 + 1, square))
 
@@ -292,8 +291,10 @@ def agreement_probabilities(correlation: float) -> tuple[float, float]:
     y, w = (4.5 * (nodes + 1))[:, np.newaxis], 9 * nodes
     z = rho * y + q * w
     z = np.where(z == 0, 1e-300, z)
-    corners = np.sign(z) * (owens_t(y, w / y) + owens_t(y, (z + rho * y) / (y * q)))
-    corners += owens_t(np.abs(z), (q * y - rho * w) / np.abs(z)) + owens_t(np.abs(z), (y + rho * z) / (q * np.abs(z)))
+    corners = np.sign(z) * (scipy.special.owens_t(y, w / y) + scipy.special.owens_t(y, (z + rho * y) / (y * q)))
+    corners += scipy.special.owens_t(np.abs(z), (q * y - rho * w) / np.abs(z)) + scipy.special.owens_t(
+        np.abs(z), (y + rho * z) / (q * np.abs(z))
+    )
     others = np.clip(1 - 2 * corners, 0.0, 1.0) ** (GROUP_SIZE - 1)
     density = 4.5 * 9 * weights[:, np.newaxis] * weights * np.exp(-(y**2) / 2 - w**2 / 2) / (2 * np.pi)
     equal, different = (float(2 * GROUP_SIZE * (density * others)[side].sum()) for side in (z > 0, z < 0))

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_count, check_pool
-from .._special import betainc, betainccinv, betaincinv, gammaln, log_ndtr, ndtr, ndtri
 
 
 def order_statistic_mean(rank: npt.ArrayLike, n: int, *, half: bool = True) -> Float64:
@@ -40,7 +40,7 @@ def harter_approximation(rank: npt.ArrayLike, n: int) -> Float64:
     2.1586
     """
     n = check_count(n, "n")
-    return np.asarray(ndtri((_check_ranks(rank, n) - 0.375) / (n + 0.25)))
+    return np.asarray(scipy.special.ndtri((_check_ranks(rank, n) - 0.375) / (n + 0.25)))
 
 
 def mean_kept_magnitude(n_bits: int, n_pool: int) -> float:
@@ -101,7 +101,7 @@ class Selection:
 
 def hazard(t: Float64) -> Float64:
     """Return phi(t) / Q(t), the mean of a standard normal variable given that it exceeds t."""
-    return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)))
+    return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - scipy.special.log_ndtr(-t)))
 
 
 @lru_cache(maxsize=16)
@@ -130,7 +130,11 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
         low = high = 0.5
     else:
         shape = n_bits + 1, n_pool - n_bits
-        low, high = (-ndtri(np.array([betainccinv(*shape, 1e-20), betaincinv(*shape, 1e-20)]) / 2)).tolist()
+        low, high = (
+            -scipy.special.ndtri(
+                np.array([scipy.special.betainccinv(*shape, 1e-20), scipy.special.betaincinv(*shape, 1e-20)]) / 2
+            )
+        ).tolist()
     finest = max(low, (high - low) / 24)
     n_geometric = max(2, int(np.log(finest / 1e-10) / np.log(1.3)))
     bulk = [np.linspace(low, high, 25), np.arange(high, 39, 0.5)]
@@ -140,13 +144,13 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
     s = (edges[:-1, np.newaxis] + half * (1 + nodes)).ravel()
     width = (half * node_weights).ravel()
     density = width * np.exp(-(s**2) / 2)
-    below = 1 - 2 * ndtr(-s)
-    kept = density * (betainc(n_pool - n_bits, n_bits, below) if n_bits < n_pool else 1.0)
+    below = 1 - 2 * scipy.special.ndtr(-s)
+    kept = density * (scipy.special.betainc(n_pool - n_bits, n_bits, below) if n_bits < n_pool else 1.0)
     kept /= kept.sum()
     keep = (kept > 1e-300) & ((s < high) | (kept > 1e-25))
     if n_bits == n_pool:
         return PoolGrid(s[keep], kept[keep], np.zeros(1), np.ones(1))
-    log_tail = log_ndtr(-s) + np.log(2)
+    log_tail = scipy.special.log_ndtr(-s) + np.log(2)
     with np.errstate(divide="ignore"):
         log_weight = n_bits * log_tail + (n_pool - n_bits - 1) * np.log(-np.expm1(log_tail)) - s**2 / 2
     log_weight += np.log(width)
@@ -207,10 +211,14 @@ def _normal_mean(rank: int, n: int) -> float:
     if 2 * rank > n + 1:
         return -_normal_mean(n + 1 - rank, n)
     shape = rank, n - rank + 1
-    low, high = (-ndtri(np.array([betainccinv(*shape, 1e-22), betaincinv(*shape, 1e-22)]))).tolist()
+    low, high = (
+        -scipy.special.ndtri(
+            np.array([scipy.special.betainccinv(*shape, 1e-22), scipy.special.betaincinv(*shape, 1e-22)])
+        )
+    ).tolist()
     nodes, node_weights = legendre_rule(400)
     x = low + (high - low) * (1 + nodes) / 2
-    log_beta = gammaln(rank) + gammaln(n - rank + 1) - gammaln(n + 1)
-    log_density = (rank - 1) * log_ndtr(-x) + (n - rank) * log_ndtr(x) - x**2 / 2 - log_beta
+    log_beta = scipy.special.gammaln(rank) + scipy.special.gammaln(n - rank + 1) - scipy.special.gammaln(n + 1)
+    log_density = (rank - 1) * scipy.special.log_ndtr(-x) + (n - rank) * scipy.special.log_ndtr(x) - x**2 / 2 - log_beta
     density = node_weights * np.exp(log_density - log_density.max())
     return float(density @ x / density.sum())

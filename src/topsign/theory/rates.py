@@ -10,7 +10,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_count, check_pool
-from .._special import gammaln, ndtri
 from .order_statistics import mean_kept_magnitude
 
 
@@ -23,7 +22,11 @@ def storage_bits(n_bits: int, n_pool: int) -> float:
     3269.3
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
-    log_choices = gammaln(n_pool + 1) - gammaln(n_bits + 1) - gammaln(n_pool - n_bits + 1)
+    log_choices = (
+        scipy.special.gammaln(n_pool + 1)
+        - scipy.special.gammaln(n_bits + 1)
+        - scipy.special.gammaln(n_pool - n_bits + 1)
+    )
     return float(n_bits + log_choices / np.log(2))
 
 
@@ -154,7 +157,7 @@ def _rate(kept: float, split: Float64) -> float:
 def _energy(kept: float, split: Float64) -> float:
     """Return the sum over cells of probability p times squared mean; that of [s, t) is 2 (phi(s) - phi(t)) / p."""
     shares, tails = _cells(kept, split)
-    density = np.exp(-(ndtri(tails / 2) ** 2) / 2) / np.sqrt(2 * np.pi)
+    density = np.exp(-(scipy.special.ndtri(tails / 2) ** 2) / 2) / np.sqrt(2 * np.pi)
     sums = 2 * (density - np.append(density[1:], 0.0))
     used = shares > 0
     return float((sums[used] ** 2 / shares[used]).sum())

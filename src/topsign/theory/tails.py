@@ -18,7 +18,6 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
-from .._special import betainc, betaln, gammaln, log_ndtr, logsumexp, ndtr, ndtri, xlog1py, xlogy
 from .distances import binomial_cdf, flip_mixture, kappa_of
 from .order_statistics import Selection, gauss_rule, legendre_rule
 
@@ -100,7 +99,7 @@ def log_mismatch_tail(mismatches: Float64, kappa: float, kept: Selection, n_feat
     """Return the logarithm of :func:`mismatch_tail`, for tails that may be too small for a float."""
     flips, weights = _count_mixture(kappa, kept, effective_features(projection, n_features, kept.n_pool))
     logs = log_binomial_cdf(np.floor(mismatches), kept.n_kept, flips)
-    return np.asarray(logsumexp(logs, b=weights, axis=1))
+    return np.asarray(scipy.special.logsumexp(logs, b=weights, axis=1))
 
 
 @lru_cache(maxsize=512)
@@ -127,7 +126,7 @@ def score_tail(scores: Float64, kappa: float, kept: Selection, n_features: int, 
     unique, where = np.unique(scores, return_inverse=True)
     law = _score_mixture(kappa, kept, n_features, projection)
     needed = law.needed(unique)
-    tails = ndtr(-needed) if law.dimensions is None else _coordinate_tail(needed, law.dimensions)
+    tails = scipy.special.ndtr(-needed) if law.dimensions is None else _coordinate_tail(needed, law.dimensions)
     tail = (tails @ law.rho_weights) @ law.weights
     return np.asarray(tail[where].reshape(scores.shape))
 
@@ -136,8 +135,8 @@ def log_score_tail(scores: Float64, kappa: float, kept: Selection, n_features: i
     """Return the logarithm of :func:`score_tail`, for tails that may be too small for a float."""
     law = _score_mixture(kappa, kept, n_features, projection)
     needed = law.needed(scores)
-    logs = log_ndtr(-needed) if law.dimensions is None else log_coordinate_tail(needed, law.dimensions)
-    return np.asarray(logsumexp(logs, b=law.weights[:, np.newaxis] * law.rho_weights, axis=(1, 2)))
+    logs = scipy.special.log_ndtr(-needed) if law.dimensions is None else log_coordinate_tail(needed, law.dimensions)
+    return np.asarray(scipy.special.logsumexp(logs, b=law.weights[:, np.newaxis] * law.rho_weights, axis=(1, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +179,7 @@ def _score_mixture(kappa: float, kept: Selection, n_features: int, projection: s
 
 def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> float:
     """Return the score that is reached with a given probability, for a nearly normal tail."""
-    wanted = -ndtri(probability)
+    wanted = -scipy.special.ndtri(probability)
     low, high = 0.0, 1.0
     while float(tail(np.array([high]))[0]) > probability and high < 1e6:
         high *= 2
@@ -189,7 +188,7 @@ def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> fl
 
     def excess(score: float) -> float:
         # As a normal deviate, a nearly normal tail is nearly linear in the score, so few iterations are needed.
-        return float(wanted + ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
+        return float(wanted + scipy.special.ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
 
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-13))
 
@@ -213,7 +212,7 @@ def operating_point(
 def _coordinate_tail(x: Float64, dimensions: int) -> Float64:
     """Return P(first coordinate of a random unit vector >= x)."""
     inside = np.clip(x, -1, 1)
-    beyond = betainc((dimensions - 1) / 2, 0.5, 1 - inside**2) / 2
+    beyond = scipy.special.betainc((dimensions - 1) / 2, 0.5, 1 - inside**2) / 2
     return np.asarray(np.where(inside < 0, 1 - beyond, beyond))
 
 
@@ -224,8 +223,10 @@ def log_binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
     """
     last = int(np.clip(np.max(k, initial=0), 0, n))
     counts = np.arange(last + 1.0)[:, np.newaxis]
-    choices = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
-    sums = np.logaddexp.accumulate(choices + xlogy(counts, p) + xlog1py(n - counts, -p), axis=0)
+    choices = scipy.special.gammaln(n + 1) - scipy.special.gammaln(counts + 1) - scipy.special.gammaln(n - counts + 1)
+    sums = np.logaddexp.accumulate(
+        choices + scipy.special.xlogy(counts, p) + scipy.special.xlog1py(n - counts, -p), axis=0
+    )
     found = sums[np.clip(k, 0, n).astype(np.int64)]
     return np.where(np.asarray(k)[:, np.newaxis] < 0, -np.inf, np.minimum(found, 0.0))
 
@@ -239,7 +240,7 @@ def log_coordinate_tail(x: Float64, dimensions: float) -> Float64:
     inside = np.clip(x, 0.0, 1.0)
     z, a, b = (1 - inside) * (1 + inside), (dimensions - 1) / 2, 0.5
     with np.errstate(divide="ignore"):
-        front = a * np.log(z) + b * np.log1p(-z) - np.log(a) - betaln(a, b) - np.log(2)
+        front = a * np.log(z) + b * np.log1p(-z) - np.log(a) - scipy.special.betaln(a, b) - np.log(2)
     return np.asarray(front + np.log(_beta_fraction(a, b, z)))
 
 

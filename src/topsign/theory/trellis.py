@@ -7,7 +7,6 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._special import ndtr
 from .rates import rate_distortion_limit
 
 SHARES = (0.0491, 0.1083, 0.2556, 0.3806, 0.4546, 0.7079, 0.9185, 0.9931)
@@ -50,7 +49,7 @@ def trellis_detection(
     energy = trellis_energy(8 * np.asarray(n_bytes) / n_features)
     means = np.arctanh(np.minimum(correlation * np.sqrt(energy), 1 - 1e-12))
     thresholds = np.arctanh(correlation_threshold(false_alarm, n_features))
-    return np.asarray(ndtr((means - thresholds) * np.sqrt(n_features - 2)))
+    return np.asarray(scipy.special.ndtr((means - thresholds) * np.sqrt(n_features - 2)))
 
 
 def correlation_threshold(false_alarm: npt.ArrayLike, n_features: int) -> Float64:
