@@ -154,6 +154,7 @@ TAILS = {
     "student": stats.t(3),
     "normal": Independent(stats.norm),
     "bounded": stats.beta(3, 3),
+    "counts": stats.poisson(20),
 }
 
 
@@ -165,7 +166,10 @@ def test_rates_by_the_tail_model_hold(law, m, tail):
     if law == "normal":
         samples, reached = [TAILS[law].lists(rng, m, 1) for _ in range(n_calibrations)], lambda t: TAILS[law].rate(t, N)
     else:
-        samples, reached = TAILS[law].rvs((n_calibrations, m), random_state=rng), TAILS[law].sf
+        samples, reached = (
+            TAILS[law].rvs((n_calibrations, m), random_state=rng),
+            lambda t: TAILS[law].sf(np.nextafter(t, -np.inf)),
+        )
     known = [ScoreCalibration.fit(one, n_entries=N, tail=tail) for one in samples]
     for level in (0.01, 3 * known[0].floor, 1.5 * known[0].floor):
         rates = np.array([reached(one.threshold(level)) for one in known])

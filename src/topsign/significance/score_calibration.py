@@ -674,15 +674,17 @@ class ScoreCalibration:
         """
         m = self.n_queries
         n_tail = min(m - 1, max(MIN_TAIL, round(TAIL_SHARE * m))) or 1
-        start = float(self.best[-n_tail - 1]) if m > n_tail else float(self.best[0])
+        first = int(np.searchsorted(self.best, self.best[-n_tail]))  # equal scores, as counts have, stay together
+        n_tail = m - first
+        start = float(self.best[max(first - 1, 0)] / 2 + self.best[first] / 2)
         scale, shape = _fit_tail(self.best[-n_tail:] - start)
         heavier = 1 + shape
         spread = math.sqrt(2 * heavier / n_tail)  # of the logarithm of the scale
         slope = -(heavier / n_tail) / spread  # covariance -(1 + shape) / n
         rest = math.sqrt(max(heavier**2 / n_tail - slope**2, 0.0))
-        first, second = np.random.default_rng(0).standard_normal((2, N_DRAWS))
-        shapes = np.clip(shape + slope * first + rest * second, MIN_SHAPE, 2 * MAX_SHAPE)
-        return start, n_tail / m, scale * np.exp(spread * first), shapes
+        draws, others = np.random.default_rng(0).standard_normal((2, N_DRAWS))
+        shapes = np.clip(shape + slope * draws + rest * others, MIN_SHAPE, 2 * MAX_SHAPE)
+        return start, n_tail / m, min(scale, 1e300) * np.exp(spread * draws), shapes  # sums are finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -807,7 +809,7 @@ def _survival(excesses: Float64, scales: Float64, shapes: Float64) -> Float64:
 
 def _fit_tail(excesses: Float64) -> tuple[float, float]:
     """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= 0.5."""
-    mean = float(excesses.mean()) if len(excesses) else 0.0
+    mean = float((excesses / len(excesses)).sum())  # a sum may overflow
     if not mean > 0:
         return 1e-12, 0.0  # all scores are equal, so the tail has no width
 
