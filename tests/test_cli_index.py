@@ -501,12 +501,23 @@ def test_an_index_is_known_by_its_content_not_by_its_name(built):
 
 def test_commands_import_only_what_they_need(built):
     """Lists of modules, not seconds: these are most of the time of a short command."""
-    slow = ["numpy", "scipy", "scipy.special", "sklearn", "distributed", "pyarrow", "rich.console", "rich.progress"]
+    slow = [
+        "numpy",
+        "scipy",
+        "scipy.special",
+        "scipy.interpolate",
+        "sklearn",
+        "distributed",
+        "pyarrow",
+        "rich.console",
+        "rich.progress",
+    ]
     run("build signals.npy -o t.topsign --n-bytes 8 --basis hadamard")
     lines = {
         "--version": set(),
         "--help": {"rich.console"},
         "search t.topsign queries.npy -k 1": {"numpy", "scipy"},
+        "search a.topsign queries.npy -k 1": {"numpy", "scipy", "scipy.special"},
         "list a.topsign --limit 1": {"numpy", "scipy"},
     }
     for line, allowed in lines.items():

@@ -7,12 +7,20 @@ from math import comb
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.interpolate import PchipInterpolator
 from typer.testing import CliRunner
 
 import topsign as ts
 from topsign import significance
 from topsign.cli import app
-from topsign.significance.null_distributions import FARTHEST, MismatchNull, NormalNull, SampleNull, SignsLaw
+from topsign.significance.null_distributions import (
+    FARTHEST,
+    MismatchNull,
+    MonotoneCubic,
+    NormalNull,
+    SampleNull,
+    SignsLaw,
+)
 from topsign.theory import tails
 from topsign.theory.order_statistics import Selection
 
@@ -133,3 +141,16 @@ def test_searches_report_logarithms(tmp_path, monkeypatch):
     (row,) = json.loads(asked.stdout)
     assert row["log10_p_value"] == pytest.approx(-616.509, abs=1e-3)
     assert row["p_value"] > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_monotone_interpolation_is_scipys_but_for_the_slopes_at_the_ends(seed):
+    rng = np.random.default_rng(seed)
+    nodes = np.cumsum(rng.exponential(size=30))
+    values = np.cumsum(rng.exponential(size=30) * rng.choice([0, 1], 30))
+    places = np.sort(rng.uniform(nodes[0], nodes[-1], 5000))
+    found, expected = MonotoneCubic(nodes, values)(places), PchipInterpolator(nodes, values)(places)
+    inside = (places > nodes[1]) & (places < nodes[-2])
+    assert_allclose(found[inside], expected[inside], rtol=1e-12, atol=1e-12)
+    assert (np.diff(found) >= -1e-12).all()
+    assert_allclose(MonotoneCubic(nodes, values)(nodes), values, atol=1e-12)
