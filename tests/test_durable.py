@@ -1139,7 +1139,7 @@ def test_a_closed_index_raises(path, signals, stored):
     for call in calls:
         with pytest.raises(ts.StorageError, match="this index is closed"):
             call()
-    assert "closed" in repr(index)
+    assert repr(index) == f"Index(family='adaptive', {repr(str(path)) if stored else 'in memory'}, closed)"
 
 
 @pytest.mark.parametrize("inline", [0, 2**14])

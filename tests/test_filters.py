@@ -3,6 +3,7 @@
 import datetime
 import enum
 import time
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -187,13 +188,21 @@ def test_values_of_dicts_are_taken_as_json_has_them(value, expected):
         ("y == " + 5000 * "1", ValueError, "Exceeds the limit"),
         (900 * "(" + "y == 1" + 900 * ")", ValueError, "nested"),
         (900 * "not " + "y == 1", ValueError, "nested"),
+        ("lang < 0x" + 90_000 * "f", ValueError, "where orders 'lang' by an integer of 360,000 bits, but no"),
+        (
+            {"y": reduce(lambda inner, _: [inner], range(100_000), 1)},
+            TypeError,
+            r"got \[\[\[\[\[\[\[...\]{7} of type list",
+        ),
+        ({"y": {"a": [10**5000, object()]}}, TypeError, r"\[an integer of 16,610 bits, <object"),
         ("y == 1" + 100_000 * " and y == 1", ValueError, "it has 1,100,006 characters, at most 100,000 are read"),
     ],
 )
 def test_incomparable_values_are_refused(where, error, words):
     index = index_of([{"y": 1, "lang": "en"}, {"y": 2, "lang": "it"}])
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as raised:
         found(index, where)
+    assert len(str(raised.value)) < 1000
 
 
 def test_long_conditions_are_read_in_linear_time():

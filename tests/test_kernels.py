@@ -1,11 +1,13 @@
 """Every kernel is bit-identical to the reference on every path, with any number of threads."""
 
+import ctypes
 import os
 import re
 import signal
 import sys
 import time
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations, product
@@ -571,6 +573,16 @@ def test_searches_of_regions_equal_the_reference(rng, kind):
             starts = np.array([0, *[n] * n_queries])
             inner, correlations = chosen.compare_originals(ranges, originals, signals, starts, np.arange(n))
             assert_array_equal(np.stack([inner, correlations], axis=1), exact[0])
+
+
+def test_a_structure_owns_its_addresses(rng):
+    """Another thread may make the kept structure at the same time, and replace it."""
+    originals = OriginalRows([(np.zeros((2, 3), np.float32), np.ones(2, np.float32))], is_inner=False)
+    made = native.c_originals(originals, np.zeros((1, 3), np.float32))
+    addresses = weakref.ref(vars(originals).pop("structure")[1])
+    native.c_originals(originals, np.zeros((1, 3), np.float32))
+    assert addresses() is not None
+    assert made.segments == ctypes.addressof(addresses())
 
 
 def test_queries_of_trellis_codes_are_prepared_as_by_single_steps(rng):

@@ -88,6 +88,34 @@ def test_repr(found):
     )
 
 
+def test_tables_without_p_values_say_how_to_get_them(rng):
+    signals = rng.standard_normal((300, 32))
+    index = ts.Index(32, family="trellis", n_bytes=8, basis="hadamard")
+    index.add(signals)
+    for results in (index.search(signals[:1], k=2, with_metadata=True), index.within(signals[:1], threshold=0.5)):
+        text, page = repr(results), results._repr_html_()
+        assert "nan" not in text
+        assert text.split("\n")[1].split()[:5] == ["query", "rank", "id", "score", "distance"]
+        assert text.endswith("\nno p-values: calibrate the index first")
+        assert "<th>p_value</th>" not in page
+        assert page.endswith("<p>no p-values: calibrate the index first</p>")
+    index.calibrate(rng.standard_normal((400, 32)))
+    assert "e_value" in repr(index.search(signals[:1], k=2))
+
+
+def test_pairs_that_are_not_shown_are_not_formatted():
+    class Name:
+        def __str__(self):
+            assert self in names[:10]
+            return "name"
+
+    names = np.array([Name() for _ in range(12)])
+    pairs = ts.Pairs(names, names, np.linspace(1, 0, 12), np.zeros(12))
+    assert repr(pairs) == "\n".join(
+        ["Pairs: 12", *(f"  name - name: {score:.4f}" for score in pairs.scores[:10]), "  ... 2 more"]
+    )
+
+
 def test_k_may_be_given_by_position(found):
     index, signals, _ = found
     assert index.search(signals[0], 2).ids.shape == (1, 2)

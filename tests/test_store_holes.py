@@ -244,6 +244,25 @@ def test_a_version_that_can_be_neither_synced_nor_removed_is_unknown(filled, sig
     assert len(files_of(filled)) == 1 + len([*index._store.now.manifest.files])
 
 
+def test_a_later_sync_does_not_prove_that_a_version_is_durable(filled, signals, monkeypatch):
+    """After a failed sync, a system may drop what it could not write; the next sync then succeeds without it."""
+    index, failed, plain = ts.open_index(filled), [], backends.sync_folder
+
+    def fail_once(folder):
+        if os.path.basename(folder) == "versions" and not failed:
+            failed.append(folder)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        plain(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backends, "sync_folder", fail_once)
+        patched.setattr(backends.LocalFolder, "delete", lambda *_: False)
+        with pytest.raises(UnknownOutcomeError, match="unknown whether the change was stored: Input/output error"):
+            index.add(signals[40:50])
+    assert index.add(signals[40:50]).tolist() == list(range(40, 50))
+    assert len(ts.open_index(filled)) == 50
+
+
 def test_an_error_of_closing_the_lock_is_no_refusal(filled, signals, monkeypatch):
     """Network file systems report errors of writing when a file is closed."""
     index = ts.open_index(filled)

@@ -17,6 +17,7 @@ import enum
 import json
 import math
 import operator
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,6 +58,17 @@ class Joined:
 
 
 Condition = FieldTest | Joined
+
+
+class _Messages(reprlib.Repr):
+    def repr_int(self, value: int, level: int) -> str:
+        return repr(value) if value.bit_length() <= 2**10 else f"an integer of {value.bit_length():,} bits"
+
+
+_messages = _Messages()
+_messages.maxstring = _messages.maxother = 200
+brief = _messages.repr
+"""Return a value as error messages show it, shortened if it is long or deeply nested."""
 
 
 def parse_where(where: Where) -> Condition:
@@ -125,14 +137,15 @@ def check_fields(where: Where, known: KnownFields) -> None:
             if test.field in ("id", "ids"):
                 remedy = "ids are not metadata; use among= to restrict a search to ids"
             raise ValueError(
-                f"where names the field {test.field!r}, which no entry has in its metadata; got {where!r}; {remedy}"
+                f"where names the field {brief(test.field)}, which no entry has in its metadata; got {brief(where)}; "
+                f"{remedy}"
             )
         if test.sign in ORDERED and (test.field, _key(test.values[0])[0]) not in known:
             had = " and ".join(sorted(KIND_NAMES[kind] for field, kind in known if field == test.field))
             wanted = KIND_NAMES[_key(test.values[0])[0]]
             raise ValueError(
-                f"where orders {test.field!r} by {test.values[0]!r}, but no entry has {wanted} in that field, only "
-                f"{had}; got {where!r}"
+                f"where orders {brief(test.field)} by {brief(test.values[0])}, but no entry has {wanted} in that "
+                f"field, only {had}; got {brief(where)}"
             )
 
 
@@ -193,7 +206,7 @@ def _columns(segment: Segment, fields: set[str]) -> dict[str, Column]:
     """Return fields of a segment's metadata as columns, parsed at their first use."""
     found = _cached.setdefault(segment.columns, {})
     metadata, n_entries = segment.columns.metadata, len(segment)
-    for field in sorted(fields - found.keys()):
+    for field in sorted(field for field in fields if field not in found):  # other threads may add fields meanwhile
         if metadata is None:
             found[field] = Column.of([None] * n_entries, n_entries)
         else:
@@ -241,7 +254,7 @@ def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) ->
 
 def _equality(field: Any, value: Any) -> FieldTest:
     if not isinstance(field, str):
-        raise TypeError(f"where must name fields by texts, got {field!r}")
+        raise TypeError(f"where must name fields by texts, got {brief(field)}")
     several = isinstance(value, (list, tuple, set, frozenset, range, np.ndarray))
     return FieldTest(field, "in", tuple(_plain(one, field) for one in value) if several else (_plain(value, field),))
 
@@ -258,21 +271,21 @@ def _plain(value: Any, field: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"where must compare {field!r} with finite numbers, which JSON has, got {value!r}")
+            raise ValueError(f"where must compare {brief(field)} with finite numbers, which JSON has, got {value!r}")
         return float(value)
     if isinstance(value, (datetime.date, datetime.datetime)):
         return value.isoformat()
     if isinstance(value, Mapping) and any(str(key).startswith("$") for key in value):
         raise ValueError(
-            f"where takes a dict of equalities, got {value!r} for {field!r}; write other comparisons as a text, such "
-            f"as {EXAMPLE}"
+            f"where takes a dict of equalities, got {brief(value)} for {brief(field)}; write other comparisons as a "
+            f"text, such as {EXAMPLE}"
         )
     try:
         json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise TypeError(
-            f"where must compare {field!r} with numbers, texts, dates, true, false or None, got {value!r} of type "
-            f"{type(value).__name__}"
+            f"where must compare {brief(field)} with numbers, texts, dates, true, false or None, got {brief(value)} of "
+            f"type {type(value).__name__}"
         ) from None
     return value
 
@@ -280,7 +293,6 @@ def _plain(value: Any, field: str) -> Any:
 @lru_cache(maxsize=64)
 def _parse_text(text: str) -> Condition:
     """Parse a condition as a Python expression, of which only comparisons and their combinations are accepted."""
-    shown = text if len(text) <= 200 else text[:200] + "..."
     try:
         if len(text) > MAX_LENGTH:
             raise ValueError(f"it has {len(text):,} characters, at most {MAX_LENGTH:,} are read")
@@ -291,7 +303,7 @@ def _parse_text(text: str) -> Condition:
         problem = "it is nested too deeply"
     except ValueError as error:
         problem = str(error)
-    raise ValueError(f"where={shown!r} is not a condition: {problem}; write it like {EXAMPLE}")
+    raise ValueError(f"where={brief(text)} is not a condition: {problem}; write it like {EXAMPLE}")
 
 
 def _condition(node: ast.expr, depth: int) -> Condition:

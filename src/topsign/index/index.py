@@ -433,7 +433,8 @@ class Index(BaseIndex):
         try:
             return f"Index({len(self)} entries, family={self.family!r}, {self.recipe.summary})"
         except StorageError:
-            return f"Index(family={self.family!r}, {str(self.path)!r}, closed)"
+            place = "in memory" if self.path is None else repr(str(self.path))
+            return f"Index(family={self.family!r}, {place}, closed)"
 
 
 def store_of(index: Index) -> Store:

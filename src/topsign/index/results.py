@@ -6,7 +6,7 @@ import html
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -31,11 +31,6 @@ def no_distances() -> Float64:
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")
 SHOWN = 10
 """Rows that a repr shows."""
-
-
-def shown_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns of tables that people read, in which p-values are written from their logarithms."""
-    return [name for name in names if name != "log10_p_value"]
 
 
 def significance_texts(log10_p_value: float, n_entries: int) -> tuple[str, str]:
@@ -189,29 +184,33 @@ class ResultTable(Tabular):
         id_kind = arrow.string() if self.ids.dtype == object else arrow.int64()
         return {"query": arrow.int64(), "rank": arrow.int64(), "id": id_kind, **reals, "metadata": arrow.string()}
 
-    def _shown(self) -> tuple[list[list[str]], int]:
-        """Return the first rows as texts, and the number of the other rows."""
-        n_matches = int(np.count_nonzero(~np.isnan(self.scores)))
-        texts = []
+    def _shown(self) -> tuple[list[list[str]], list[str]]:
+        """Return the names of columns and the first rows as texts, and lines that follow the table."""
+        has_null, n_more = not np.isnan(self.log10_p_values).all(), np.count_nonzero(~np.isnan(self.scores)) - SHOWN
+        hidden = {"log10_p_value"} if has_null else {"p_value", "log10_p_value", "e_value"}  # p-values show logarithms
+        lines = [[name for name in self.columns if name not in hidden]]
         for row in self.rows(SHOWN):
-            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", *significance_texts(row[6], self.n_entries)]
-            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[8:])])
-        return texts, n_matches - len(texts)
+            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}"]
+            reals += significance_texts(row[6], self.n_entries) if has_null else []
+            lines.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[8:])])
+        below = [f"... {n_more} more"] if n_more > 0 else []
+        below += [] if has_null or len(lines) == 1 else ["no p-values: calibrate the index first"]
+        return lines, below
 
     def __repr__(self) -> str:
-        rows, n_more = self._shown()
-        head = f"{type(self).__name__}: {len(self)} queries, {len(rows) + n_more} matches"
-        lines = [shown_columns(self.columns), *rows]
+        lines, below = self._shown()
         widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
         body = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
-        return "\n".join([head, *(body if rows else []), *([f"... {n_more} more"] if n_more else [])])
+        n_matches = np.count_nonzero(~np.isnan(self.scores))
+        head = f"{type(self).__name__}: {len(self)} queries, {n_matches} matches"
+        return "\n".join([head, *(body if n_matches else []), *below])
 
     def _repr_html_(self) -> str:
-        rows, n_more = self._shown()
-        head = "".join(f"<th>{name}</th>" for name in shown_columns(self.columns))
+        (names, *rows), below = self._shown()
+        head = "".join(f"<th>{name}</th>" for name in names)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-        more = f"<p>{n_more} more</p>" if n_more else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in below)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
 PAIR_COLUMNS = ("first", "second", "score", "p_value", "log10_p_value")
@@ -395,6 +394,7 @@ class Pairs(Tabular):
         return dict(zip(PAIR_COLUMNS, [id_kind] * 2 + [arrow.float64()] * 3, strict=True))
 
     def __repr__(self) -> str:
-        shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(self.first, self.second, self.scores, strict=True)]
-        more = [f"  ... {len(self) - 10} more"] if len(self) > 10 else []
-        return "\n".join([f"Pairs: {len(self)}", *shown[:10], *more])
+        first, second, scores = (column[:SHOWN] for column in (self.first, self.second, self.scores))
+        shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(first, second, scores, strict=True)]
+        more = [f"  ... {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        return "\n".join([f"Pairs: {len(self)}", *shown, *more])
