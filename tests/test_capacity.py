@@ -44,10 +44,6 @@ def test_invalid_targets_are_refused(target):
         theory.plan_cluster(**({"n_entries": 1000, "recall": 0.5} | target))
 
 
-def test_less_than_one_query_per_second_is_a_target():
-    assert theory.plan_cluster(1, queries_per_second=0.5).n_workers == 1
-
-
 def test_workers_share_the_entries_of_a_query_and_add_the_network():
     costs = theory.SearchCosts(seconds_per_entry=1e-6, seconds_per_region=1e-7, seconds_per_query=1e-3)
     costs = replace(costs, network_seconds=0.02, network_seconds_per_query=0.001)
@@ -108,18 +104,6 @@ def test_plans_beyond_floating_point_numbers_are_refused(target, constants):
 def test_constants_must_be_finite_numbers_that_are_not_negative(value, error, words):
     with pytest.raises(error, match=words):
         theory.SearchCosts(seconds_per_entry=value)
-
-
-def test_assumptions_name_the_origin_of_the_constants():
-    def origin(costs):
-        return theory.plan_cluster(1e6, costs=costs).assumptions[0]
-
-    assert "model: default constants, measured with" in origin(None)
-    assert origin(theory.SearchCosts()) == origin(None)
-    some = origin(theory.SearchCosts(seconds_per_entry=1e-9, network_seconds=0))
-    assert "given in costs: seconds_per_entry, network_seconds; all others are default" in some
-    every = {name: 2 * value + 1 for name, value in asdict(theory.SearchCosts()).items()}
-    assert "default" not in origin(theory.SearchCosts(**every))
 
 
 def test_free_searches_need_one_core():

@@ -96,17 +96,7 @@ def test_plans_use_the_constants_of_a_file(tmp_path):
     ("content", "words"),
     [
         (b'{"seconds_per_page": 1}', "'seconds_per_page' is no constant of the cost model; its constants are visited"),
-        (b'{"network_seconds": "fast"}', "network_seconds must be a number, got str"),
-        (b'{"network_seconds": true}', "network_seconds must be a number, got bool"),
-        (b'{"network_seconds": null}', "network_seconds must be a number, got NoneType"),
-        (b'{"network_seconds": -1}', "network_seconds must be finite and not negative, got -1"),
-        (b'{"network_seconds": 1%s}' % (b"0" * 400), "network_seconds must be finite and not negative, got 10"),
         (b'{"network_seconds": 1e999}', "is not JSON with finite numbers: 1e999"),
-        (b'{"network_seconds": NaN}', "is not JSON with finite numbers: NaN"),
-        (b'{"network_seconds": 1, "network_seconds": 2}', "is not JSON with finite numbers: an object has duplicate"),
-        (b"[" * 60_000, "is not JSON with finite numbers"),
-        (b"\xff\x00\xfe", "is not JSON with finite numbers"),
-        (b"", "is not JSON with finite numbers"),
         (b"[1, 2]", "must contain a JSON object"),
         (b" " * 70_000 + b"{}", "is larger than 65,536 bytes"),
     ],
@@ -131,14 +121,3 @@ def test_constants_need_a_readable_file_and_a_recall(tmp_path):
     code = run("plan", "--correlation", "0.1", "--costs", str(tmp_path))
     assert code.exit_code == 2
     assert "--costs goes with --recall" in code.output
-
-
-def test_more_queries_entries_and_recall_cost_more():
-    plan = ts.theory.plan_cluster
-    base = plan(1e8, recall=0.95, queries_per_second=100)
-    assert plan(1e8, recall=0.95, queries_per_second=1000).n_cores > base.n_cores
-    assert plan(1e8, recall=0.98, queries_per_second=100).visited > base.visited
-    bigger = plan(1e9, recall=0.95, queries_per_second=100)
-    assert bigger.visited < base.visited
-    assert bigger.seconds_per_query > base.seconds_per_query
-    assert bigger.memory_bytes == 10 * base.memory_bytes

@@ -75,17 +75,6 @@ def test_trellis_codes_are_planned_with_the_bytes_of_their_factor():
         theory.plan(**target, max_bytes=2)
 
 
-def test_trellis_codes_capture_more_than_scalar_codes_and_less_than_shannon_allows():
-    rates = np.geomspace(0.0625, 1, 15)
-    energy = theory.trellis_energy(rates)
-    assert (energy < theory.rate_distortion_limit(rates)).all()
-    assert (energy > theory.captured_energy(rates)).all()
-    assert (energy > theory.grouped_energy(rates)).all()
-    assert (np.diff(energy) > 0).all()
-    with pytest.raises(ValueError, match="rate must be positive"):
-        theory.trellis_energy(0.0)
-
-
 def test_more_entries_need_more_bytes():
     sizes = [
         theory.plan(correlation=0.2, detection=0.9, false_alarm=1e-3, n_features=4096, n_entries=n).bytes_per_entry

@@ -1,8 +1,8 @@
-"""All code blocks of the documentation and all examples run twice in one folder."""
+"""All code blocks and commands of the documentation, all examples and all notebooks run."""
 
+import json
 import re
 import runpy
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 
 RUN_HERE = [page for page in PAGES if page not in ENGINE_PAGES]  # tests/engines runs these
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
 
 def name_of(page):
@@ -20,39 +21,42 @@ def name_of(page):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """One folder in which all pages and examples of a process run, in any order, each twice."""
+    """One folder in which all pages and examples of a process run, in any order."""
     return tmp_path_factory.mktemp("reader")
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=name_of)
-def test_code_blocks_run_twice(page, folder, monkeypatch, capsys):
+def test_code_blocks_and_commands_of_pages_do_what_they_show(page, folder, monkeypatch, capsys):
+    """The lines below a command, up to the next "$", equal its output."""
     monkeypatch.chdir(folder)
     languages = re.findall(r"^ *```(\w+)", page.read_text(), flags=re.MULTILINE)
     assert set(languages) <= {"python", "console", "sql"}, "blocks of other languages are not run"
     run_blocks(page, capsys)
-    run_blocks(page, capsys)
-
-
-@pytest.mark.parametrize("page", [page for page in RUN_HERE if [*commands(page)]], ids=name_of)
-def test_commands_print_what_the_pages_show_twice(page, folder):
-    """The lines below a command, up to the next "$", equal its output, also when it is run again."""
-    pairs = [*commands(page)] * 2
-    answers = run_commands([command for command, _ in pairs], folder)
+    pairs = [*commands(page)]
+    answers = run_commands([command for command, _ in pairs], folder) if pairs else []
     for (command, expected), shown in zip(pairs, answers, strict=True):
         wanted = [line.rstrip() for line in expected.splitlines()]
         assert [line.rstrip() for line in shown.splitlines()] == wanted, command
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_examples_run_twice(example, capsys, folder, monkeypatch):
+def test_examples_run(example, capsys, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", [str(example)])
-    shown = []
-    for _ in range(2):
-        runpy.run_path(str(example), run_name="__main__")
-        shown.append(capsys.readouterr().out)
-    assert shown[0]
-    assert shown[0] == shown[1]
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_notebooks_run_and_are_stored_without_outputs(notebook, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    namespace = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        exec(compile("".join(cell["source"]), f"{notebook.name}, code cell {number}", "exec"), namespace)
+    assert capsys.readouterr().out
+    assert not [*tmp_path.iterdir()], "notebooks leave no files behind"
 
 
 def test_pages_and_examples_write_different_files():
@@ -70,29 +74,10 @@ def test_pages_and_examples_write_different_files():
     assert len(owners) > 10
 
 
-def test_the_readme_fits_two_screens_and_a_table():
-    """At most 95 lines, and a table of at most 15, which benchmarks write."""
-    before, table, after = re.split(r"<!-- (?:begin|end) headline -->", (ROOT / "README.md").read_text())
-    assert len((before + after).splitlines()) <= 95
-    assert len(table.splitlines()) <= 15
-
-
-@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES], ids=name_of)
-def test_links_lead_to_files_that_exist(page):
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    generated = {f"tutorials/notebooks/{notebook.stem}.md" for notebook in ROOT.glob("notebooks/*.ipynb")}
-    assert not [link for link in missing if link.removeprefix("../") not in generated]
-
-
-@pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda script: script.name)
-def test_benchmarks_explain_themselves(script):
-    shown = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True)
-    assert "usage" in shown.stdout
-
-
-def test_the_picture_of_the_idea_is_what_its_script_draws(tmp_path):
-    script = ROOT / "docs" / "draw_idea.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path / "idea.svg")], check=True, capture_output=True)
-    assert (tmp_path / "idea.svg").read_text() == (ROOT / "docs" / "_static" / "idea.svg").read_text()
+def test_links_lead_to_files_that_exist():
+    generated = {f"tutorials/notebooks/{notebook.stem}.md" for notebook in NOTEBOOKS}
+    for page in (ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+        missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+        assert not [link for link in missing if link.removeprefix("../") not in generated], page

@@ -458,27 +458,6 @@ def test_truncation_is_reported(filled, rng):
         file.write_bytes(original)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"random_state": 8}, ValueError, "was written with random_state=7, got random_state=8"),
-        ({"n_bits": 21}, ValueError, "was written with n_bits=20, got n_bits=21"),
-        ({"basis": "gaussian"}, ValueError, "with basis='hadamard', got basis='gaussian'"),
-        ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
-        ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
-        ({"metric": "inner_product"}, ValueError, "metric='correlation', got metric='inner_product'"),
-        ({"timeout": -1}, ValueError, "timeout must be finite and at least 0, got -1"),
-        ({"path": None, "timeout": 1}, ValueError, "got timeout=1 without a path"),
-        ({"path": "no/such/folder/x"}, ts.StorageError, "folder"),
-    ],
-)
-def test_other_parameters_are_refused_with_both_values(filled, change, error, words):
-    options = {"n_features": N_FEATURES, "n_bits": 20, "random_state": 7, "path": filled} | change
-    with pytest.raises(error) as raised:
-        ts.Index(family="adaptive", **options)
-    assert words in str(raised.value)
-
-
 @posix
 @pytest.mark.parametrize(
     ("changes", "words"),
@@ -612,20 +591,6 @@ def test_a_full_disk_keeps_what_was_there(filled, signals):
     index.verify()
     after = index.search(signals[:2], k=60, among=ts.open_index(filled).ids[:56])
     assert_array_equal(after.scores[:, :56], before.scores[:, :56])
-
-
-@posix
-def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
-    program = """
-        import resource, sys, topsign as ts
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        try:
-            ts.Index(96, family="adaptive", n_bits=20, path=sys.argv[1])
-        except ts.StorageError as error:
-            print(error)
-    """
-    assert "cannot be created" in run_python(program, path).stdout
-    assert files_in(path.parent) == []
 
 
 @posix

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import shlex
 import subprocess
 import sys
 import warnings
@@ -123,12 +122,6 @@ def test_bad_requests_are_answered_with_4xx(signals, tmp_path):
         assert 400 <= answer.status_code < 500, (content[:40], answer.status_code)
 
 
-def test_a_port_that_is_none_is_refused(monkeypatch):
-    pytest.importorskip("starlette")
-    for port in ("80000", "-1"):
-        assert f"port must be in [0, 65535], got {port}" in run("explore", "--no-browser", "--port", port)
-
-
 def test_a_failed_build_leaves_nothing(signals, tmp_path):
     signals[5] = 0
     np.save(tmp_path / "zero.npy", signals)
@@ -168,27 +161,6 @@ def test_codes_larger_than_the_signals_are_warned_of():
 
 
 EVIL = "\x1b]0;pwned\x07\x1b[31mRED\r\n\u202egnp"
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("build signals.npy -o other --family foo", "got 'foo'; import the module that defines another family first"),
-        ("search index signals.npy --where 'a =='", "error: --where 'a ==' is not a condition"),
-        ("search index signals.npy -k 9999999999", "-k 9999999999 gives"),
-        ("regions index --n-regions 0", "--n-regions must be in [2, 65536], got 0"),
-        ("calibrate index few.npy", "--false-alarm 0.01 takes at least 153 impostors"),
-        ("plan --correlation 2 --detection 0.9 --false-alarm 0.01 --n-features 64", "correlation must lie in [-1, 1]"),
-    ],
-)
-def test_messages_of_commands_name_options(signals, tmp_path, monkeypatch, command, words):
-    monkeypatch.chdir(tmp_path)
-    np.save("signals.npy", signals)
-    np.save("few.npy", signals[:3])
-    ts.Index(signals.shape[1], family="adaptive", n_bits=16, random_state=1, path="index").add(signals)
-    shown = CliRunner().invoke(app, shlex.split(command))
-    assert shown.exit_code in (1, 2)
-    assert words in " ".join(shown.output.split())
 
 
 def on_terminal(*command):

@@ -133,15 +133,6 @@ def test_metadata_takes_numpy_scalars(make_index, signals):
             index.add(signals[:1], metadata=[{"a": bad}])
 
 
-def test_entries_are_shown_without_their_numbers(signals):
-    index = ts.Index(signals.shape[1], family="grouped", n_bytes=4, originals="float32")
-    index.add(signals[:7], metadata=[{"row": i} for i in range(7)])
-    n = signals.shape[1]
-    assert repr(index[3]) == f"Entry(id=3, metadata={{'row': 3}}, code of 4 bytes, signal of {n} features)"
-    shown = repr(index.get(range(7)))
-    assert shown == f"Entries(ids=[0, 1, 2, 3, 4, ...], 7 codes of 4 bytes, signals of {n} features)"
-
-
 def test_metadata_changes_and_codes_stay(make_index, signals):
     index = make_index()
     index.add(signals[:6], ids=[9, 8, 7, 6, 5, 4], metadata=[{"a": 1}] * 6)
@@ -272,9 +263,3 @@ def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
 def test_a_file_says_its_bits_where_none_are_given(tmp_path):
     ts.Index(64, family="adaptive", n_bits=9, path=tmp_path / "a.topsign").close()
     assert ts.Index(64, family="adaptive", path=tmp_path / "a.topsign").recipe.n_bits == 9
-
-
-def test_a_warning_points_at_the_line_of_the_user():
-    with pytest.warns(UserWarning, match="keeps 33% of the pool") as told:
-        ts.Index(384, family="adaptive", n_bits=128)
-    assert told[0].filename == __file__

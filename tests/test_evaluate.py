@@ -1,7 +1,6 @@
 """Evaluation on a user's signals: results compared with a plain computation, notes on bad rows, page and command."""
 
 import json
-import re
 import shlex
 import warnings
 from dataclasses import replace
@@ -16,10 +15,10 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app
-from topsign.evaluation import Option, Recall, SignalSource, render, sample
+from topsign.evaluation import Option, Recall, render, sample
 from topsign.evaluation.measurement import Neighborhoods, measure_stored
 from topsign.evaluation.report import Configuration, choose, configurations
-from topsign.evaluation.sample import Extrapolation, Truth, measure_isotropy, split_signals
+from topsign.evaluation.sample import Extrapolation, Truth, split_signals
 
 pytestmark = pytest.mark.slow
 
@@ -101,26 +100,6 @@ def test_exact_neighbors_are_exact(rng, monkeypatch, metric, center, block_value
         for order, mine in zip(exact(entries, queries, metric, center), some, strict=True)
     ]
     assert made.ordered(entries, queries, some).tolist() == wanted
-
-
-def test_configurations_of_all_families_are_measured(found):
-    assert [one.name for one in found.candidates] == [
-        "adaptive, 8 bits",
-        "adaptive, 16 bits",
-        "grouped, 2 bytes",
-        "grouped, 4 bytes",
-        "sign, 8 bytes",
-        "adaptive, 8 bits, centred",
-        "adaptive, 16 bits, centred",
-        "grouped, 2 bytes, centred",
-        "grouped, 4 bytes, centred",
-        "sign, 8 bytes, centred",
-        "trellis, 4 bytes, learned axes",
-        "trellis, 8 bytes, learned axes",
-        "trellis, 16 bytes, learned axes",
-        "trellis, 8 bytes, random axes",
-    ]
-    assert found.best.name in found.recommendation()
 
 
 def option(n_bytes, low, milliseconds, name="a", factor=None):
@@ -294,13 +273,6 @@ def test_false_alarms_are_measured_with_held_out_signals(found):
         assert found.false_alarm_advice() is None or "index.calibrate()" in found.false_alarm_advice()
 
 
-def test_isotropy_is_summarised_in_a_sentence(rng):
-    white = measure_isotropy(rng.standard_normal((3000, 32)).astype(np.float32))
-    assert white.effective_dimensions > 30
-    assert white.sentence(32).startswith("The signals are nearly isotropic")
-    assert "not isotropic" in measure_isotropy(embeddings(rng, 3000)).sentence(64)
-
-
 def test_unusable_signals_are_reported(rng):
     signals = embeddings(rng, 1000)
     signals[5], signals[7, 3], signals[[20, 21]], signals[:, 9] = 0, np.nan, signals[30], 2.0
@@ -326,15 +298,6 @@ def test_unusable_signals_are_reported(rng):
         assert len(part.queries) >= 10
     with pytest.raises(ValueError, match="n_bits must be in"):
         ts.evaluate(signals, n_bits=[65])
-
-
-def test_the_page_is_one_file(found):
-    text = render(found.of(SignalSource("<my>.npy")))
-    assert "&lt;my&gt;.npy" in text
-    assert text.count("<table") == text.count("</table>") == 4
-    assert text.count("<svg") == 1
-    assert not re.search(r"<script|@import|https?:|url\(", text)
-    assert not re.search(r'(fill|stroke)="#', text)  # colours follow the dark theme of the page
 
 
 def test_the_command(tmp_path, rng):

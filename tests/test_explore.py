@@ -144,15 +144,6 @@ def test_regions_are_searched_on_request(rng):
     assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
-@pytest.mark.parametrize("constructor", ["sign", "grouped"])
-def test_other_families_too(rng, constructor):
-    signals = rng.standard_normal((50, 64)).astype(np.float32)
-    made = ts.Index(family=constructor, n_features=64, n_bytes=8, random_state=7)
-    made.add(signals)
-    client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
-    assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
-
-
 @pytest.mark.parametrize("options", [{}, {"basis": "hadamard", "center": False}])
 @pytest.mark.filterwarnings("ignore:axes of 16 features")
 def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
@@ -202,9 +193,3 @@ def test_only_the_page_itself_is_answered(client):
     ):
         assert client.get("/secret/", headers=headers).status_code == 403
     assert client.get("/secret/", headers={"origin": f"http://127.0.0.1:{PORT}"}).status_code == 200
-
-
-def test_without_an_index_it_says_so():
-    client = TestClient(make_app(None, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
-    assert client.get("/secret/api/summary").json() == {"index": None}
-    assert "topsign explore index.topsign" in client.get("/secret/api/entries").json()["error"]

@@ -15,7 +15,6 @@ import topsign as ts
 pytest.importorskip("starlette", reason="needs the extra explore: pip install 'topsign[explore]'")
 pytest.importorskip("selenium", reason="needs Selenium: pip install selenium")
 from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -113,84 +112,6 @@ def test_entries_can_be_looked_up(browser, address):
     WebDriverWait(browser, PATIENCE).until(lambda _: heading.text == "Neighbours of vector.npy")
     assert browser.find_element(By.CSS_SELECTOR, "#neighbors tr").text.startswith("33 ")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#histogram rect.bar")) == 40
-
-
-CONTROLS = """
-return [...document.querySelectorAll("input, select, button")].filter(one => !one.disabled && one.checkVisibility())
-    .map(one => one.id || one.getAttribute("aria-label"));
-"""
-FOCUSED = """
-const one = document.activeElement, box = one.getBoundingClientRect(), style = getComputedStyle(one);
-const seen = box.bottom > 0 && box.top < innerHeight && box.right <= innerWidth + 1;
-return {tag: one.tagName, id: one.id, label: one.getAttribute("aria-label") || "", seen,
-    outline: style.outlineStyle, width: parseFloat(style.outlineWidth)};
-"""
-
-
-def press(browser, *keys):
-    """Press keys wherever the focus is, and return the element that has the focus afterwards."""
-    ActionChains(browser).send_keys(*keys).perform()
-    return browser.execute_script(FOCUSED)
-
-
-@pytest.mark.parametrize("width", [360, 768, 1440])
-def test_the_keyboard_reaches_and_operates_every_control(browser, address, width):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    )
-    browser.get(address[0])
-    wait_for_plan(browser)
-    controls = browser.execute_script(CONTROLS)
-    assert len(controls) == 7 + 1 + 3 + 10 + 1  # sliders, the family, look-up, neighbours, the next page
-    reached = []
-    for _ in range(2 * len(controls)):
-        found = press(browser, Keys.TAB)
-        if found["tag"] in ("INPUT", "SELECT", "BUTTON"):
-            reached.append(found["id"] or found["label"])
-            assert found["outline"] == "solid", found
-            assert found["width"] >= 2, found
-            assert found["seen"], found
-        if len(reached) == len(controls):
-            break
-    assert reached == controls
-    assert press(browser, Keys.TAB)["id"] not in controls  # the last control is no trap
-    browser.execute_script("document.getElementById('n_features').focus()")
-    for name in controls[:7]:
-        before = browser.find_element(By.ID, f"{name}-value").text
-        press(browser, Keys.ARROW_RIGHT)
-        assert browser.find_element(By.ID, f"{name}-value").text != before, name
-        press(browser, Keys.ARROW_LEFT)
-        assert browser.find_element(By.ID, f"{name}-value").text == before, name
-        press(browser, Keys.TAB)
-    press(browser, Keys.END)
-    assert "family=trellis" in wait_for_plan(browser)
-    ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
-    assert browser.execute_script(FOCUSED)["id"] == controls[6]
-
-
-def test_the_keyboard_looks_up_entries_and_turns_pages(browser, address):
-    browser.get(address[0])
-    wait_for_plan(browser)
-    browser.execute_script("document.getElementById('family').focus()")
-    assert press(browser, Keys.TAB)["id"] == "wanted"
-    heading = browser.find_element(By.ID, "looked")
-    press(browser, "21", Keys.ENTER)
-    WebDriverWait(browser, PATIENCE).until(lambda _: heading.text == "Neighbours of 21")
-    assert press(browser, Keys.TAB)["id"] == "look"
-    assert press(browser, Keys.TAB)["id"] == "vector"
-    assert press(browser, Keys.TAB)["label"] == "neighbours of 0"
-    press(browser, Keys.ENTER)
-    WebDriverWait(browser, PATIENCE).until(lambda _: heading.text == "Neighbours of 0")
-    press(browser, *[Keys.TAB] * 9)
-    assert press(browser, Keys.TAB)["id"] == "next"
-    place = browser.find_element(By.ID, "place")
-    for page in range(1, 20):
-        press(browser, Keys.SPACE)
-        shown = f"{10 * page + 1} to {10 * page + 10} of 200"
-        WebDriverWait(browser, PATIENCE).until(lambda _, shown=shown: place.text == shown)
-    assert browser.execute_script(FOCUSED)["id"] == "previous"  # "next" is disabled on the last page
-    press(browser, Keys.SPACE)
-    WebDriverWait(browser, PATIENCE).until(lambda _: place.text == "181 to 190 of 200")
 
 
 def test_a_phone_in_the_dark_and_no_request_elsewhere(browser, address):

@@ -53,8 +53,3 @@ def test_concurrent_writers_and_readers_lose_nothing():
     shown = run("crowd.py", "--seconds", 4, "--writers", 2, "--threads", 3, "--readers", 3)
     for words in ("add", "group", "searched"):
         assert words in shown
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_storage_needs_nothing_that_windows_lacks():
-    assert "storage needs nothing that Windows lacks" in run("windows.py")

@@ -333,15 +333,6 @@ def test_other_methods_also_learn(rng, make, verb):
     assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.5
 
 
-def test_unusable_paths_are_refused_by_the_constructor(make, tmp_path):
-    with pytest.raises(ts.StorageError, match=r"the folder .*nowhere does not exist; create it first"):
-        make(path=tmp_path / "nowhere" / "i.topsign")
-    with pytest.raises(ValueError, match="timeout is for a folder"):
-        make(timeout=3)
-    with pytest.raises(ValueError, match="timeout must be"):
-        make(timeout=-1, path=tmp_path / "i.topsign")
-
-
 def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
     index = ts.Index(32, n_bytes=5, path=path).fit(signals)
@@ -349,22 +340,6 @@ def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
     with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
         index.add(signals)
     assert not path.exists()
-
-
-def test_parameters_are_checked_before_learning():
-    for options, message in (
-        ({"basis": "random"}, "basis must be one of"),
-        ({"metric": "euclidean"}, "metric must be one of"),
-        ({"metric": "cosine"}, "metric must be one of"),
-        ({"random_state": -1}, "random_state must be"),
-        ({"basis": ts.make_projection("gaussian", n_features=32)}, "basis must be an orthonormal projection"),
-        ({"basis": ts.make_projection("hadamard", n_features=31)}, r"of shape \(32, 32\)"),
-        ({"basis": ts.make_projection("hadamard", n_features=32), "random_state": 1}, "has its own seed"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ts.Index(**{"n_features": 32, "n_bytes": 5} | options)
-    with pytest.raises(NotFittedError, match="has not learned its recipe yet"):
-        ts.Index(32, n_bytes=5, center=np.True_).search(np.ones(32))
 
 
 def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, tmp_path):

@@ -142,17 +142,6 @@ def test_a_symbolic_link_is_the_folder_that_it_leads_to(filled, signals):
     assert ts.open_index(link).path == index.path == str(filled)
 
 
-def test_a_draft_left_by_a_killed_creator_is_cleared(path):
-    """The next process that creates an index of this name deletes it after an hour."""
-    old, new = (path.with_name(f".{path.name}.{digit * 32}") for digit in "01")
-    for draft in (old, new):
-        (draft / "versions").mkdir(parents=True)
-    os.utime(old, (1, 1))
-    make_index(path=path)
-    assert not old.exists()
-    assert new.exists()  # its creator may still be running
-
-
 def test_files_left_by_a_killed_writer_are_cleared(filled, signals):
     for name in ("segments", "removed", "metadata", "recipes", "versions"):
         (filled / name / f"{'0' * 32}.safetensors").write_bytes(b"partial")
@@ -204,14 +193,6 @@ def test_a_replaced_path_is_a_new_index(path, signals, n_changes, how):
         assert len(old.search(signals[:2], k=20).ids) == 2
         new.verify()
     assert run_python(ADD, path).stdout == f"added {expected + 22}\n"
-
-
-def test_adding_to_a_deleted_folder_is_refused(filled, signals):
-    index = ts.open_index(filled)
-    shutil.rmtree(filled)
-    with pytest.raises(ts.StorageError, match="was replaced, moved or deleted"):
-        index.add(signals[40:])
-    assert not filled.exists()
 
 
 def test_a_copy_is_restored_beside_processes_that_have_the_damaged_index_open(filled, signals):

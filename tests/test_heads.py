@@ -30,7 +30,6 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
-from topsign import kernels
 from topsign.families import Recipe
 from topsign.families.weight_coding import size_steps
 from topsign.heads import SizeWarning, head, scores, size_selection
@@ -485,27 +484,6 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
         assert_allclose(loss.points, 100 * lost, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "hadamard"])
-def test_a_trained_head_loses_little(cifar10, kind):
-    assert cifar10.accuracy > 0.91
-    losses = {(loss.method, loss.n_bits): loss for loss in adaptive_losses(cifar10, seeds=range(20), kind=kind)}
-    limits = {32: 0.35, 64: 0.25, 128: 0.2, 256: 0.15}  # points
-    for n_bits, limit in limits.items():
-        hamming, asymmetric = (losses[f"adaptive, {scoring}", n_bits] for scoring in ("hamming", "asymmetric"))
-        assert hamming.mean <= limit
-        gain = hamming.points - asymmetric.points  # with the same seeds
-        assert gain.mean() > -2 * gain.std(ddof=1) / np.sqrt(len(gain))
-    if kind == "gaussian":
-        for loss in sign_losses(cifar10, seeds=range(20)):
-            if loss.method == "sign, equal computation" and loss.n_bits == 32:
-                assert loss.mean - 4 * loss.standard_error > 5
-            if loss.method == "sign, equal storage":
-                (n_bits,) = (bits for bits, storage in STORAGE.items() if storage == loss.n_bits)
-                adaptive = losses["adaptive, hamming", n_bits]
-                error = np.hypot(loss.standard_error, adaptive.standard_error)
-                assert loss.mean > adaptive.mean - 2 * error
-
-
 def test_the_storage_of_the_table_is_the_entropy():
     for n_bits, storage in STORAGE.items():
         assert storage == int(ts.theory.storage_bits(n_bits=n_bits, n_pool=1024))
@@ -693,16 +671,6 @@ def test_a_report_counts(digits, trained):
     assert small.report(X, y, confidence=0.5).interval[1] < report.interval[1]
 
 
-@pytest.mark.parametrize(("lost", "gained"), [(0.0, 0.0), (0.003, 0.0), (0.02, 0.01), (0.3, 0.3)])
-def test_the_interval_covers(rng, lost, gained):
-    """Coverage over 2000 draws is at least 90% minus four standard errors."""
-    n_samples = 200
-    counts = rng.multinomial(n_samples, [lost, gained, 1 - lost - gained], size=2000)
-    intervals = np.array([loss_interval(b, c, n_samples=n_samples, confidence=0.9) for b, c, _ in counts])
-    covered = (intervals[:, 0] <= lost - gained) & (lost - gained <= intervals[:, 1])
-    assert covered.mean() > 0.9 - 4 * np.sqrt(0.9 * 0.1 / 2000)
-
-
 def test_the_interval_is_clopper_and_pearsons():
     """With no difference in n samples, the limit is exactly 1 - (risk / 4) ** (1 / n)."""
     low, high = loss_interval(0, 0, n_samples=100, confidence=0.95)
@@ -839,13 +807,6 @@ SMALL = ts.CompressedLinearClassifier.from_fitted(BASE, n_bytes=2, random_state=
 WEIGHTS = ts.CompressedLinearClassifier.from_weights(W, n_bytes=2, random_state=7)
 
 
-def broken(**changes):
-    estimator = LogisticRegression().fit(X, Y)
-    for name, value in changes.items():
-        setattr(estimator, name, value)
-    return estimator
-
-
 def adaptive(**parameters):
     return ts.CompressedLinearClassifier(
         LogisticRegression(), **{"family": "adaptive", "n_bits": 5, "random_state": 7} | parameters
@@ -854,7 +815,6 @@ def adaptive(**parameters):
 
 CALLS = [
     (lambda: ts.CompressedLinearClassifier(GaussianNB(), n_bytes=2).fit(X, Y), TypeError, "GaussianNB has no coef_"),
-    (lambda: ts.CompressedLinearClassifier.from_fitted(LogisticRegression()), TypeError, "has no coef_, no classes_"),
     (
         lambda: ts.CompressedLinearClassifier(SVC(kernel="linear"), n_bytes=2).fit(X, Y),
         TypeError,
@@ -865,67 +825,23 @@ CALLS = [
         TypeError,
         "for several labels, wrap",
     ),
-    (
-        lambda: ts.CompressedLinearClassifier.from_fitted(broken(coef_=np.full((3, 20), np.nan)), n_bytes=2),
-        ValueError,
-        "NaN or infinity in weights, first at row 0, column 0",
-    ),
-    (
-        lambda: ts.CompressedLinearClassifier.from_weights(np.full((3, 20), np.inf), n_bytes=2),
-        ValueError,
-        "NaN or infinity in weights, first at row 0",
-    ),
-    (lambda: adaptive(n_bits=21).fit(X, Y), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
-    (lambda: adaptive(scoring="cosine").fit(X, Y), ValueError, "scoring must be one of"),
-    (lambda: adaptive(shortlist=0).fit(X, Y), ValueError, "shortlist must be at least 1, got 0"),
     (lambda: adaptive(n_bytes=9).fit(X, Y), ValueError, "adaptive codes have n_bits, got n_bytes"),
-    (lambda: adaptive(n_bits="few").fit(X, Y), ValueError, "n_bits must be a number or \"auto\", got 'few'"),
-    (lambda: adaptive(nbits=9), TypeError, "CompressedLinearClassifier() has no parameter nbits: did you mean n_bits?"),
     (lambda: ts.Head.from_weights(W, bias=1), TypeError, "Head.from_weights() has no parameter bias: did you mean bia"),
     (lambda: ts.Head.from_weights(W, biases=[1, 2]), ValueError, "biases must be 3 finite values"),
-    (
-        lambda: ts.Head.from_weights(W, family="trellis", n_bytes=4, n_pool=9),
-        ValueError,
-        "trellis codes have n_bytes, g",
-    ),
-    (
-        lambda: ts.Head.from_weights(W, n_bits=9, n_pool=9),
-        ValueError,
-        "grouped codes have n_bytes, got n_bits and n_pool",
-    ),
-    (lambda: ts.Head.from_weights(W, n_bytes=0), ValueError, "n_bytes must be at least 1, got 0"),
-    (lambda: ts.Head.from_weights(W, family="plain"), ValueError, "family must be one of"),
-    (lambda: ts.Head.from_weights(W, features=X[:, :19]), ValueError, "features must have 20 features, got 19"),
     (lambda: SMALL.head_.with_shortlist(5, W[:2]), ValueError, "the weights of all 3 weight vectors, got 2"),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, scoring="hamming"),
         ValueError,
         '"auto" without data predicts logits, not Hamming scores',
     ),
-    (
-        lambda: ts.CompressedLinearClassifier.from_weights(W, family="trellis", n_bytes=4, scoring="hamming"),
-        ValueError,
-        "no signs to compare",
-    ),
     (lambda: adaptive().fit(X, X[:, 0]), ValueError, "Unknown label type: continuous"),
     (lambda: adaptive().predict(X), NotFittedError, "not fitted yet"),
-    (lambda: adaptive().storage_bits_, NotFittedError, "not fitted yet"),
     (lambda: SMALL.predict(X[:, :19]), ValueError, "X has 19 features, but CompressedLinearClassifier is expecting 20"),
     (lambda: SMALL.predict(np.full((1, 20), np.nan)), ValueError, "NaN or infinity in X, first at row 0, column 0"),
-    (
-        lambda: ts.CompressedLinearClassifier(FrozenEstimator(BASE), n_bytes=2).fit(X[:, :19], Y),
-        ValueError,
-        "weights must have 19 features, got 20",
-    ),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, classes=[1, 2], n_bytes=2),
         ValueError,
         "got 3 rows for classes of shape (2,)",
-    ),
-    (
-        lambda: ts.CompressedLinearClassifier.from_weights(W, classes=[1, 2, 1], n_bytes=2),
-        ValueError,
-        "distinct labels",
     ),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, intercept=[1, 2], n_bytes=2),
@@ -938,23 +854,13 @@ CALLS = [
         "the weight vector of class 3 is zero",
     ),
     (
-        lambda: ts.CompressedLinearClassifier.from_weights(
-            np.zeros((1, 20)), family="sign", scoring="hamming", n_bytes=3
-        ),
+        lambda: ts.CompressedLinearClassifier.from_weights(W, classes=[1, 2, 1], n_bytes=2),
         ValueError,
-        "the weight vector of class 1 is zero",
-    ),
-    (
-        lambda: ts.CompressedLinearClassifier.from_weights(
-            np.eye(2, 20) * [[1], [0]], classes=np.array(["a", "b"], object), scoring="hamming", n_bytes=2
-        ),
-        ValueError,
-        "class 'b' is zero",
+        "distinct labels",
     ),
     (lambda: WEIGHTS.fit(X, Y), ValueError, "has no estimator to fit"),
     (lambda: WEIGHTS.report(X, Y), ValueError, "pass against="),
     (lambda: SMALL.report(X, Y[:5]), ValueError, "got 60 samples, labels of shape (5,)"),
-    (lambda: SMALL.report(X, Y, confidence=2), ValueError, "confidence must be in [0, 1], got 2"),
 ]
 
 
@@ -969,18 +875,3 @@ def test_intercepts_that_hamming_scores_ignore_are_announced():
     with pytest.warns(UserWarning, match="Hamming scores ignore intercepts, here up to"):
         ts.CompressedLinearClassifier.from_fitted(BASE, n_bytes=2, scoring="hamming")
     assert not hasattr(ts.CompressedLinearClassifier.from_weights(W, n_bytes=2, scoring="hamming"), "predict_proba")
-
-
-@pytest.mark.parametrize("family", SIZES)
-def test_kernels_agree(rng, family):
-    coef, inputs = rng.standard_normal((40, 30)), rng.standard_normal((20, 30))
-    found = []
-    for name in kernels.available():
-        with kernels.use(name):
-            small = ts.CompressedLinearClassifier.from_weights(
-                coef, intercept=np.arange(40), family=family, random_state=7, **SIZES[family]
-            )
-            found.append((small.predict(inputs), small.decision_function(inputs)))
-    for other in found[1:]:
-        assert_array_equal(other[0], found[0][0])
-        assert_array_equal(other[1], found[0][1])

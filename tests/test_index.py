@@ -220,18 +220,6 @@ def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
         assert_neighbors(index.search(queries, k=3, scoring=scoring, **options), naive, signals, 3, scoring)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_bits", "n_pool"), [(512, 8192), (1040, 8192), (2500, 65536)])
-@pytest.mark.parametrize("kind", ["adaptive", "chosen"])
-def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):
-    index, options = make_index(kind, n_bits, n_features=512, n_pool=n_pool)
-    signals = fill(index, rng, 7)
-    queries = draw_signals(rng, 2, 512)
-    naive = Naive(index, kind, n_bits, signals, queries)
-    for scoring in ("hamming", "asymmetric"):
-        assert_neighbors(index.search(queries, k=6, scoring=scoring, **options), naive, signals, 6, scoring)
-
-
 def assert_within(found, naive, ids, scoring, false_alarm):
     """Assert that range searches return the entries whose corrected p-value is small enough."""
     level = 1 - (1 - false_alarm) ** (1 / len(ids))
@@ -382,17 +370,6 @@ def test_codes_come_back_in_the_order_asked(rng):
     assert_array_equal(codes.data[:, :16], signs)
     assert_allclose(codes.norms, np.linalg.norm(signals[wanted], axis=1), rtol=7e-4)
     assert index.get([]).codes.data.shape == (0, 18)
-
-
-def test_every_removed_entry_is_gone_and_no_other(rng):
-    index, _ = make_index("grouped", 9)
-    index.add(draw_signals(rng, 60))
-    removed = [3, 8, 15, 16, 40, 59]
-    index.remove(removed)
-    left = [i for i in range(60) if i not in removed]
-    assert [i for i in range(60) if i in index] == left
-    assert index.ids.tolist() == left
-    assert sorted(index.search(draw_signals(rng, 1), k=60).ids[0].tolist()) == 6 * [-1] + left
 
 
 def test_failing_calls_change_nothing(rng):
@@ -614,21 +591,8 @@ def made(kind="adaptive", **options):
 
 CALLS = [
     (lambda: ts.Index(1, family="adaptive", n_bits=1), ValueError, "n_features must be at least 2, got 1"),
-    (lambda: ts.Index(20, family="adaptive", n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
     (lambda: made(basis="fourier"), ValueError, "basis must be one of"),
-    (lambda: made(metric="euclidean"), ValueError, "metric must be one of"),
     (lambda: made(metric="cosine"), ValueError, "metric must be one of 'correlation', 'inner_product'"),
-    (lambda: ts.Index(20, family="sign", n_bytes=0), ValueError, "n_bytes must be"),
-    (lambda: ts.Index(20, family="grouped", n_bytes=1.5), TypeError, "n_bytes must be an integer"),
-    (lambda: made().add(X[:, :19]), ValueError, "signals must have 20 features, got 19"),
-    (lambda: made().add(X * np.inf), ValueError, "NaN or infinity in signals, first at row 0, column 0"),
-    (
-        lambda: made("sign").add(np.vstack([X, X[:1] * 0])),
-        ValueError,
-        "signals[5] is all zeros and cannot be encoded; drop that row",
-    ),
-    (lambda: made().add(X, ids=[10, 11]), ValueError, "one per signal, got 2 ids for 5 signals"),
-    (lambda: made().add(X, ids=[9, 2, 3, 8, 9]), ValueError, "ids must differ, but 9 is given more than once"),
     (
         lambda: made().add(X, ids=[4, 3, 2, 1, 9]),
         ValueError,
@@ -639,24 +603,12 @@ CALLS = [
     (lambda: made().add(X[0], ids=[1.0]), TypeError, "sequence of integers, got shape (1,) and dtype float64"),
     (lambda: made().add(X[0], ids=7), TypeError, "one-dimensional sequence of integers, got shape ()"),
     (lambda: made().remove([0, 7]), ValueError, "ids must be in the index, but 7 is not; index.ids lists"),
-    (lambda: made().get([5, 6]), ValueError, "but 5, 6 are not"),
-    (lambda: made().search(X, among=[99]), ValueError, "among must be in the index, but 99 is not"),
     (lambda: made().search(X, k=0), ValueError, "k must be at least 1, got 0"),
-    (lambda: made().search(X, k=2.0), TypeError, "k must be an integer, got 2.0"),
     (lambda: made().search(X, scoring="cosine"), ValueError, "scoring must be one of 'hamming', 'asymmetric'"),
-    (lambda: made().search(X[:, 1:]), ValueError, "queries must have 20 features, got 19"),
-    (lambda: made().search(X * np.nan), ValueError, "NaN or infinity in queries, first at row 0, column 0"),
     (lambda: made().search(X, rescore=X[:, 1:]), ValueError, "rescore must have 20 features, got 19"),
-    (
-        lambda: made().search(X, rescore=X[:3]),
-        ValueError,
-        "row i, got 3 rows and id 4; give all signals, or a callable",
-    ),
-    (lambda: made().search(X, rescore=X * np.nan), ValueError, "NaN or infinity in rescore"),
     (lambda: made().search(X, rescore=lambda ids: X[:1]), ValueError, "one signal per id, got 1 for 5 ids"),
     (lambda: made().search(X, rescore=9), ValueError, "rescore=9 candidates are fewer than k=10"),
     (lambda: made("sign").search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
-    (lambda: made().within(X), ValueError, "exactly one of radius, threshold and false_alarm, got none"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
     (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
     (
@@ -666,9 +618,6 @@ CALLS = [
     ),
     (lambda: made().within(X, radius=3, scoring="hamming"), ValueError, "radius must be in [0, 1], got 3"),
     (lambda: made().within(X, threshold=np.nan), ValueError, "threshold must be finite, got nan"),
-    (lambda: made().within(X, false_alarm=0), ValueError, "false_alarm must lie strictly between 0 and 1, got 0"),
-    (lambda: made().within(X, false_alarm="rare"), TypeError, "false_alarm must be a number, got 'rare'"),
-    (lambda: made().within(X, false_alarm=0.1, scoring="best"), ValueError, "scoring must be one of"),
 ]
 
 

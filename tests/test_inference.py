@@ -158,14 +158,6 @@ def test_the_rank_null_counts_ties_against_the_match():
     assert_allclose(null.p_value([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
 
 
-@pytest.mark.parametrize(("n_bits", "n_pool"), [(64, 64), (64, 1024), (512, 8192)])
-def test_correlations_are_the_inverse_of_expected_distances(n_bits, n_pool):
-    for rho in (0.0, 0.01, 0.5, 0.9, -0.3):
-        hamming = theory.expected_hamming(rho, n_bits=n_bits, n_pool=n_pool)
-        found = theory.correlation_from_hamming(hamming, n_bits=n_bits, n_pool=n_pool)
-        assert_allclose(found, rho, rtol=1e-9, atol=1e-12)
-
-
 def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away():
     """By the definition: ``(estimate - rho)**2 = z**2 (1 - rho**2 + rho**2 V / m) / (m c**2)`` at both ends."""
     for estimate in (-0.9, -0.1, 0.0, 0.4, 0.95):
@@ -173,13 +165,6 @@ def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away(
         assert ends[0] < estimate < ends[1]
         variance = score_variance(ends, n_bits=64, n_pool=1024)
         assert_allclose((estimate - ends) ** 2, stats.norm.isf(0.05) ** 2 * variance, rtol=1e-9)
-
-
-@pytest.mark.parametrize("closer", ["larger", "smaller"])
-def test_the_threshold_of_a_normal_null_has_the_level_as_its_p_value(rng, closer):
-    null = significance.ScoreCalibration.fit(rng.standard_normal(50), n_entries=1, tail="normal", closer=closer)
-    for level in (1e-6, 0.01, 0.3, 0.9):
-        assert_allclose(null.p_value(null.threshold(level)), level, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_features", [3, 10, 400])

@@ -128,31 +128,6 @@ def test_layers_notice_that_their_tensors_changed():
     assert len(operators._heads) <= operators.LAYERS
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"family": "adaptive", "n_bits": 64},
-        {"family": "adaptive", "n_bits": 64, "basis": "gaussian"},
-        {"family": "grouped", "n_bytes": 30},
-        {"family": "trellis", "n_bytes": 30},
-    ],
-    ids=str,
-)
-def test_the_gpu_gives_the_same_within_rounding(parameters):
-    linear, x = make_linear(1024, 5000), torch.randn(64, 1024)
-    layer = nn.compress(linear, random_state=7, **parameters)
-    expected, best = layer(x), layer.topk(x, k=5)
-    layer.to("cuda")
-    with pytest.raises(ValueError, match="inputs must be on the device of the layer, cuda:0, got cpu"):
-        layer(x)
-    assert_close(layer(x.to("cuda")).cpu(), expected, 1024 + 64)
-    assert (layer.topk(x.to("cuda"), k=5).indices.cpu() == best.indices).float().mean() > 0.99
-    again = nn.compress(linear.to("cuda"), random_state=7, **parameters)
-    assert again.codes.device.type == "cuda"
-    assert torch.equal(again.codes, layer.codes)
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_top_classes_are_those_of_the_logits(bias):
     """Ties are ordered by class."""
@@ -407,15 +382,11 @@ def test_a_large_head_is_compressed_without_a_second_copy():
 LAYER = nn.CompressedLinear(48, 30, n_bytes=6, random_state=7)
 CALLS = [
     (lambda: LAYER(torch.randn(2, 47)), ValueError, "inputs must have 48 features in the last axis, got shape (2, 47)"),
-    (lambda: LAYER(torch.ones(2, 48, dtype=torch.int64)), TypeError, "inputs must be floating-point"),
     (lambda: LAYER(torch.full((2, 48), torch.nan)), ValueError, "NaN or infinity in inputs, first at row 0, column 0"),
-    (lambda: LAYER.topk(torch.randn(2, 48), k=0), ValueError, "k must be in [1, 30], got 0"),
     (lambda: LAYER.topk(torch.randn(2, 48), k=31), ValueError, "k must be in [1, 30], got 31"),
-    (lambda: nn.compress(make_linear(), n_bits=49), ValueError, "grouped codes have n_bytes, got n_bits"),
     (lambda: nn.compress(make_linear(), nbytes=4), TypeError, "compress() has no parameter nbytes: did you mean n_by"),
     (lambda: nn.compress(torch.nn.ReLU()), TypeError, "a torch.nn.Linear can be compressed, found ReLU;"),
     (lambda: nn.compress_module(torch.nn.Sequential(make_linear()), "fc"), TypeError, "found nothing at 'fc'"),
-    (lambda: nn.compress_module(make_linear(), ""), TypeError, "can be compressed, found Linear at ''"),
     (lambda: nn.CompressedLinear(0, 30), ValueError, "in_features must be at least 1, got 0"),
 ]
 

@@ -89,24 +89,6 @@ def test_compiled_models_give_the_eager_answers(device):
         assert_same(compiled(x), model(x))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
-def test_cuda_graphs_give_the_eager_answers(parameters):
-    model = Model(**parameters).cuda()
-    held, other = torch.randn(3, 48, device="cuda"), torch.randn(3, 48, device="cuda")
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        model(held)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = model(held)
-    held.copy_(other)
-    graph.replay()
-    torch.cuda.synchronize()
-    assert_same(found, model(other))
-
-
 @pytest.mark.parametrize("parameters", [ADAPTIVE, GROUPED, TRELLIS], ids=str)
 def test_operators_keep_their_contracts(parameters):
     """PyTorch checks schemas, shape functions and the absence of aliasing."""
@@ -135,12 +117,6 @@ def test_operands_that_do_not_fit_their_recipe_are_refused():
             torch.ops.topsign.linear(x, codes, bias, head._recipe_text)
     other = head.codes.T.contiguous().T  # another memory order is the same code
     assert torch.equal(torch.ops.topsign.linear(x, other, head.bias, head._recipe_text), head(x))
-
-
-def test_scripting_is_refused():
-    warnings.simplefilter("ignore")  # it is deprecated; pytest restores the filters
-    with pytest.raises(Exception, match="Unknown type annotation"):
-        torch.jit.script(Model())
 
 
 SERVE = """

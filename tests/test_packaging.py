@@ -22,28 +22,6 @@ def run(*arguments, cwd=None):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd)
 
 
-def test_the_citation_is_of_the_software():
-    """GitHub shows a preferred citation instead of the software, so the paper is only a reference."""
-    text = (ROOT / "CITATION.cff").read_text()
-    assert "preferred-citation" not in text
-    assert "\ntype: software\n" in text
-    assert re.search(r"^references:\n  - type: article\n.*arXiv:1701\.08511$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def test_core_tests_are_chosen_by_their_marker():
-    """One marker selects the tests for all platforms, for new environments and for wheels."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["cibuildwheel"]["test-command"] == "pytest -q -m core {project}/tests"
-    workflows = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
-    makefile = (ROOT / "Makefile").read_text()
-    assert "pytest -q -m core tests" in makefile
-    assert "pytest -q -m core tests" in workflows["tests"]
-    for text in (makefile, *workflows.values()):
-        assert not re.findall(r"tests/test_\w+\.py", text)
-    for name in ("durable", "trellis", "trellis_index", "kernels", "index"):
-        assert "pytest.mark.core" in (ROOT / f"tests/test_{name}.py").read_text()
-
-
 def test_core_tests_are_collected_without_extras():
     """Helper modules, which are searched for examples, import packages of extras."""
     hidden = "import sys; sys.modules.update(pywt=None, PIL=None); import pytest; "
@@ -108,20 +86,6 @@ def test_the_command_line_is_light(tmp_path):
     program = f"import sys, topsign.cli; print([name for name in {heavy} if name in sys.modules])"
     shown = run("-W", "error", "-c", program, cwd=tmp_path)
     assert (shown.stdout, shown.stderr) == ("[]\n", "")
-
-
-def test_every_public_name_can_be_had_and_is_listed(tmp_path):
-    program = """
-import topsign
-for name in topsign.__all__:
-    assert getattr(topsign, name) is not None and name in dir(topsign), name
-try:
-    topsign.no_such_name
-except AttributeError as error:
-    print(error)
-"""
-    shown = run("-c", program, cwd=tmp_path)
-    assert shown.stdout.strip() == "module 'topsign' has no attribute 'no_such_name'", shown.stderr
 
 
 USER = """

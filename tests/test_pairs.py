@@ -1,6 +1,5 @@
 """Pairs of one index, compared with a plain comparison of all codes."""
 
-import csv
 import subprocess
 import sys
 from math import comb
@@ -220,28 +219,3 @@ def test_scores_are_the_correlation_on_the_mean(correlation):
     agreements = np.asarray(codes[:1500].multiply(codes[1500:]).sum(axis=1)).ravel()
     scores = Agreement(128, 1024).scores(agreements)
     assert abs(scores.mean() - correlation) < 4 * scores.std() / np.sqrt(1500) + 0.01
-
-
-def test_dedupe_writes_groups(signals, tmp_path, monkeypatch):
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
-    from typer.testing import CliRunner
-
-    from topsign.cli import app
-
-    monkeypatch.chdir(tmp_path)
-    table = arrow.table({"doc": [f"d{i:03d}" for i in range(120)], "x": signals.tolist()})
-    parquet.write_table(table, "docs.parquet")
-    shown = CliRunner().invoke(
-        app,
-        ["dedupe", "docs.parquet", "--id-column", "doc", "--family", "adaptive", "--n-bits", "16", "-o", "groups.csv"],
-    )
-    assert shown.exit_code == 0, shown.output
-    assert "groups.csv: 36 of 120 entries in 12 groups" in shown.output
-    with open("groups.csv") as file:
-        rows = list(csv.reader(file))
-    assert rows[:3] == [["group", "id"], ["0", "d000"], ["0", "d001"]]
-    command = "dedupe docs.parquet --id-column doc --family adaptive --n-bits 16 -o groups.parquet"
-    assert CliRunner().invoke(app, command.split()).exit_code == 0
-    assert parquet.read_table("groups.parquet").num_rows == 36
-    assert CliRunner().invoke(app, ["dedupe", "docs.parquet", "-o", "groups.txt"]).exit_code == 2

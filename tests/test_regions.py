@@ -20,7 +20,6 @@ from topsign.search.recall import (
     N_STRATA,
     NEVER,
     RecallCalibration,
-    candidate_path,
     coarse_path,
     found_from,
     lower_bound,
@@ -213,16 +212,6 @@ def test_settings_follow_the_rule_of_risk_control(of_signals):
 def test_neighbours_count_from_the_setting_on_that_finds_them_for_good():
     found = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 0, 0]], bool)
     assert found_from(found).tolist() == [2, 1, NEVER, NEVER]
-
-
-def test_candidates_grow_with_regions():
-    rng = np.random.default_rng(0)
-    path = region_path(1000)
-    lost = (rng.integers(0, 400, 500) >= path[:, np.newaxis]).mean(axis=1)
-    found = candidate_path(lost, rng.integers(0, 800, (50, 10)))
-    assert (np.diff(found) >= 0).all()
-    assert found[0] >= 10
-    assert found[-1] <= 1000
 
 
 def test_the_lower_bound_covers():

@@ -3,9 +3,6 @@
 import ast
 import json
 import re
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
@@ -19,7 +16,6 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign import theory
-from topsign._page import PALETTE, STYLE
 from topsign.cli import app
 from topsign.paper import heads, report, verdicts
 from topsign.paper.experiments import curve, three_party
@@ -302,15 +298,6 @@ def test_outcomes_are_counted_above_the_table(made):
 # The page and its files
 
 
-def test_the_command_prints_verdicts_and_the_path_of_the_page(made):
-    result, whole = made
-    assert str(whole.page.absolute()) in result.stdout.replace("\n", "")
-    assert "corrected" in result.stdout
-    assert "--quick makes too few draws for several verdicts" in result.stderr
-    assert "not at hand" not in whole.page.read_text()
-    assert len(whole.claims) == 17
-
-
 def test_data_beside_the_page_are_the_data_of_the_run(made):
     folder, whole = made[1].page.parent, made[1]
     for part, data in whole.parts.items():
@@ -351,15 +338,6 @@ def test_the_page_is_one_file(made):
     assert not re.search(r"@import|url\((?!#)", text)
 
 
-def test_figures_follow_the_dark_theme(made):
-    """Figures use only colour variables of the page."""
-    text = made[1].page.read_text()
-    drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
-    assert not re.search(r"(fill|stroke): #", drawn)
-    for name in PALETTE:
-        assert STYLE.count(f"--{name}:") == 3  # light, dark, print
-
-
 def test_a_single_part_has_its_own_page(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "errata", "--output", str(tmp_path), "--json"])
     assert result.exit_code == 0
@@ -367,74 +345,3 @@ def test_a_single_part_has_its_own_page(tmp_path):
     found = Page((tmp_path / "index.html").read_text())
     assert "svg" not in found.counts
     assert {"verdicts", "errata", "conditions", "files"} <= set(found.ids)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words", "code"),
-    [
-        (
-            ["everything"],
-            "must be one of 'curve', 'three-party', 'roc', 'table', 'distortion', 'energy', 'errata', 'all'",
-            2,
-        ),
-        (["table", "--seeds", "1"], "--seeds must be at least 2, got 1", 2),
-        (["errata", "--output", __file__], "cannot be written", 1),
-    ],
-)
-def test_mistakes_are_reported(arguments, words, code):
-    result = CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "500"})
-    assert result.exit_code == code
-    assert words in result.stderr
-
-
-def test_a_missing_matplotlib_is_reported(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(app, ["reproduce", "errata", "--output", str(tmp_path / "report")])
-    assert result.exit_code == 2
-    assert "figures need matplotlib: pip install 'topsign[plot]'" in result.stderr
-    assert not (tmp_path / "report").exists()
-
-
-def browser():
-    names = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
-    return next((path for path in map(shutil.which, names) if path), None)
-
-
-PROBE = """<script>
-addEventListener("load", () => {
-  const drawn = [...document.querySelectorAll("figure svg")].map(one => one.getBoundingClientRect());
-  const tables = [...document.querySelectorAll("table")].map(one => one.getBoundingClientRect());
-  parent.postMessage(JSON.stringify({
-    width: innerWidth, page: document.documentElement.scrollWidth,
-    drawn: drawn.map(one => [one.width, one.height]), tables: tables.map(one => [one.width, one.height])}), "*");
-});
-</script></body>"""
-
-FRAME = """<!doctype html><body><iframe src="probed.html" style="width:{width}px;height:900px;border:0"></iframe>
-<pre id="told"></pre><script>addEventListener("message", event => document.getElementById("told").textContent =
-event.data)</script></body>"""
-
-
-@pytest.mark.skipif(browser() is None, reason="no Chromium on this machine (apt-get install chromium)")
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_in_a_browser(made, tmp_path, width):
-    """All figures and tables are drawn, nothing is wider than the window, and the console has no messages."""
-    text = made[1].page.read_text()
-    (tmp_path / "probed.html").write_text(text.replace("</body>", PROBE))
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000"]
-    shown = subprocess.run(
-        [browser(), *options, f"--user-data-dir={tmp_path}", "--dump-dom", (tmp_path / "frame.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert "CONSOLE" not in shown.stderr
-    told = json.loads(re.search(r'<pre id="told">(.*?)</pre>', shown.stdout).group(1))
-    assert told["width"] == width
-    assert told["page"] <= width
-    assert len(told["drawn"]) == len(FIGURES)
-    assert len(told["tables"]) == 8
-    assert all(200 < across <= width and down > 200 for across, down in told["drawn"])
-    assert all(across > 200 and down > 50 for across, down in told["tables"])

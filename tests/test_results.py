@@ -69,11 +69,6 @@ def test_tables_have_one_row_per_match(found):
     assert (len(nothing.to_arrow()), nothing.to_dict()["id"]) == (0, [])
 
 
-def test_polars(found):
-    polars = pytest.importorskip("polars")
-    assert isinstance(found[2].to_polars(), polars.DataFrame)
-
-
 def test_repr(found):
     _, _, neighbors = found
     text = repr(neighbors)

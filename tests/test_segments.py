@@ -1,8 +1,5 @@
 """Segments without an index: slicing, grouping and counting."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 from folders import content_of, newest, read_manifest, size_of, unpack, write_manifest
@@ -11,7 +8,6 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments, merge_segments, take_positions
-from topsign.store.backends import hold_lock
 from topsign.store.folder_store import exists, store_for_recipe
 from topsign.store.segments import cut_segment
 from topsign.store.versions import Manifest
@@ -52,24 +48,6 @@ def test_versions_have_positive_numbers_of_64_bits(tmp_path, version):
     write_manifest(tmp_path / "index", read_manifest(tmp_path / "index") | {"version": version})
     with pytest.raises(ts.StorageError, match="damaged: says that it is version"):
         Manifest.from_bytes(newest(tmp_path / "index").read_bytes(), "index", version)
-
-
-def test_a_writer_waits_for_the_lock_as_long_as_it_is_told(tmp_path):
-    held, path = threading.Event(), str(tmp_path / "lock")
-
-    def hold():
-        with hold_lock(path, None, folder="index"):
-            held.set()
-            time.sleep(0.3)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    with pytest.raises(TimeoutError, match=r"waited 0\.05 s"), hold_lock(path, 0.05, folder="index"):
-        pass
-    with hold_lock(path, 60, folder="index"):
-        holder.join()
-    assert not holder.is_alive()
 
 
 def test_a_store_checks_its_path():

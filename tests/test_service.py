@@ -70,23 +70,13 @@ def test_searches_need_the_token(client, signals, token):
 ROW = [0.5] * 64
 BAD = {
     "no JSON": (b"{", "send JSON"),
-    "deeply nested": (b"[" * 100_000, "send JSON"),
-    "not an object": (b"[1]", "send JSON"),
     "no queries": (b"{}", "send JSON"),
-    "text": (json.dumps({"queries": [["a"] * 64]}), "send JSON"),
     "ragged": (json.dumps({"queries": [ROW, ROW[1:]]}), "send JSON"),
-    "one vector": (json.dumps({"queries": ROW}), "queries must be 1 to 64 rows"),
-    "none": (json.dumps({"queries": []}), "queries must be 1 to 64 rows"),
     "too many": (json.dumps({"queries": [ROW] * 65}), "queries must be 1 to 64 rows"),
     "not finite": (b'{"queries": [[NaN' + b", 0.5" * 63 + b"]]}", "finite"),
     "other length": (json.dumps({"queries": [ROW[1:]]}), "63"),
     "k of 0": (json.dumps({"queries": [ROW], "k": 0}), "k must be an integer from 1 to 100, got 0"),
-    "k of 101": (json.dumps({"queries": [ROW], "k": 101}), "got 101"),
-    "k of true": (json.dumps({"queries": [ROW], "k": True}), "got True"),
-    "k of text": (json.dumps({"queries": [ROW], "k": "5"}), "got '5'"),
-    "long integer": (b'{"queries": [[1' + b"0" * 400 + b"]]}", "send JSON"),
     "no filter": (json.dumps({"queries": [ROW], "where": "tenant =="}), "tenant"),
-    "filter of a list": (json.dumps({"queries": [ROW], "where": ["tenant"]}), "where"),
     "unknown field in a filter": (json.dumps({"queries": [ROW], "where": "tenent == 1"}), "tenent"),
     "recall of 1": (json.dumps({"queries": [ROW], "recall": 1}), "recall must be a number between 0 and 1, got 1"),
 }

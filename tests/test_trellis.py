@@ -167,18 +167,6 @@ def test_codes_slice_join_and_travel(rng):
         assert_array_equal(again.decode(), codes.decode())
 
 
-def test_damaged_messages_raise(rng):
-    codes = (
-        ts.Encoder(n_bytes=4, basis="hadamard", center=False, random_state=1).fit(steep(rng, 9)).encode(steep(rng, 9))
-    )
-    message = codes.to_bytes()
-    for at in range(0, len(message), 7):
-        with pytest.raises(ts.StorageError):
-            ts.read_codes(message[:at] + bytes([message[at] ^ 4]) + message[at + 1 :])
-        with pytest.raises(ts.StorageError):
-            ts.read_codes(message[:at])
-
-
 def packed(values, dtype="<i4"):
     return base64.b64encode(np.array(values, dtype).tobytes()).decode()
 
@@ -426,15 +414,3 @@ def test_sizes_of_weights_reach_four_bits_per_feature():
     assert len(sizes) > 4
     assert sizes[0] == 3
     assert 3 * 384 < 8 * sizes[-1] <= 4 * 384
-
-
-def test_a_stored_mean_must_be_the_one_given(rng, tmp_path):
-    sample = rng.standard_normal((500, 16)).astype(np.float32) + 1
-    mean = sample.mean(axis=0)
-    options = {"n_features": 16, "n_bytes": 8, "basis": "hadamard", "random_state": 7}
-    ts.Index(**options, center=mean, path=tmp_path / "centred").add(sample)
-    ts.Index(**options, center=False, path=tmp_path / "plain").add(sample)
-    assert len(ts.Index(**options, center=mean, path=tmp_path / "centred")) == 500
-    for path, center in (("centred", mean + 1), ("plain", mean)):
-        with pytest.raises(ValueError, match=r"center|mean"):
-            ts.Index(**options, center=center, path=tmp_path / path)

@@ -1,17 +1,14 @@
 """Indexes of trellis codes: searches agree with the definition, and files store the learned recipe."""
 
-import json
 import pickle
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kstest, t
-from sklearn.exceptions import NotFittedError
 from test_trellis import steep
 
 import topsign as ts
-from topsign import kernels
 from topsign.families import trellis
 from topsign.index import Index
 from topsign.index.significance import check_codes
@@ -61,24 +58,6 @@ def test_searches_equal_sorting_all_scores(rng, options):
         rows = np.stack([_signal(signals, one) for one in ids])
         cosines = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
         assert_allclose(scores, cosines, rtol=1e-5)
-
-
-def test_a_search_calls_the_kernels_once(rng, monkeypatch):
-    signals = steep(rng, 700)
-    index = make(signals)
-    for part in (signals[:500], signals[500:600], signals[600:630]):
-        index.add(part)
-    calls, kernel = [], kernels.active().rank
-
-    def counted(scoring, ranges, *arguments, **options):
-        calls.append(sum(len(one.codes) for one in ranges))
-        return kernel(scoring, ranges, *arguments, **options)
-
-    assert index.info["segments"] == 3
-    index.search(steep(rng, 5), k=3)  # the first search also checks the null distribution
-    monkeypatch.setattr(kernels.active(), "rank", counted)
-    index.search(steep(rng, 5), k=3)
-    assert calls == [630]
 
 
 def _signal(signals, id):
@@ -164,22 +143,6 @@ def test_calibration_gives_p_values_to_a_learned_basis(rng):
     assert index.check(impostors[500:], recall=None).null.trusted
 
 
-def test_learning_happens_once_and_before_searching(rng, tmp_path):
-    signals = steep(rng, 700)
-    index = ts.Index(32, n_bytes=5, random_state=1, path=tmp_path / "i.topsign")
-    assert len(index) == 0
-    assert "not fitted yet" in repr(index)
-    assert not (tmp_path / "i.topsign").exists()
-    with pytest.raises(NotFittedError, match="call fit"):
-        index.search(signals[:2])
-    with pytest.raises(ValueError, match="too small"):
-        index.fit(signals[:3])
-    index.add(signals)  # learns
-    with pytest.raises(ValueError, match="has its recipe already"):
-        index.fit(signals)
-    assert index.recipe.n_bytes == 5
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_files_keep_recipe_and_entries(rng, tmp_path, options):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
@@ -228,90 +191,6 @@ def test_drift_is_that_of_the_last_thousand_entries(rng):
     assert 0.95 < index.check(recall=None).drift < 1.05
     index.remove(index.ids)
     assert np.isnan(index.check(recall=None).drift)
-
-
-def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
-    from typer.testing import CliRunner
-
-    from topsign.cli import app
-
-    signals = steep(rng, 700)
-    np.save(tmp_path / "s.npy", signals)
-    run = CliRunner()
-    for extra in ([], ["--basis", "hadamard"]):
-        path = tmp_path / f"{len(extra)}.topsign"
-        built = run.invoke(
-            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--family", "trellis", "--n-bytes", "5", *extra]
-        )
-        assert built.exit_code == 0, built.output
-        again = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--resume", "--n-bytes", "5"])
-        assert again.exit_code == 0, again.output
-        shown = run.invoke(app, ["inspect", str(path), "--json"])
-        assert '"energy_of_recent_codes"' in shown.output
-        options = json.loads(shown.output)["header"]["options"]
-        assert len(options.get("axes", "12345678")) == 8  # a digest, not the axes
-        found = run.invoke(app, ["search", str(path), str(tmp_path / "s.npy"), "-k", "1"])
-        assert found.exit_code == 0, found.output
-        assert run.invoke(app, ["verify", str(path)]).exit_code == 0
-    refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--family", "trellis"])
-    assert refused.exit_code == 2
-    assert "--n-bytes" in refused.output
-
-
-def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
-    """Learning uses all files, even if the first has few signals."""
-    from typer.testing import CliRunner
-
-    from topsign.cli import app
-
-    signals, folder, path = steep(rng, 700), tmp_path / "folder", tmp_path / "i.topsign"
-    folder.mkdir()
-    for name, part in (("a", slice(0, 3)), ("b", slice(3, 3)), ("c", slice(3, 700))):
-        np.save(folder / f"{name}.npy", signals[part])
-    command = ["build", str(folder), "-o", str(path), "--family", "trellis", "--n-bytes", "5", "--random-state", "1"]
-    built = CliRunner().invoke(app, command)
-    assert built.exit_code == 0, built.output
-    index = make(signals)
-    index.add(signals)
-    with ts.open_index(path) as found:
-        assert found.recipe == index.recipe
-        assert found.get(found.ids).codes == index.get(index.ids).codes
-    np.save(folder / "d.npy", signals[:, :31])
-    refused = CliRunner().invoke(app, [*command[:3], str(tmp_path / "other"), *command[4:]])
-    assert refused.exit_code == 2
-    assert "d.npy has signals of 31 features" in "".join(refused.output.split("\n"))
-
-
-@pytest.mark.parametrize("options", [{}, {"metric": "inner_product"}])
-def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
-    from typer.testing import CliRunner
-
-    from topsign.cli import app
-    from topsign.export import read_parquet, to_arrow, write_parquet
-
-    signals = steep(rng, 700)
-    with make(signals, path=tmp_path / "i.topsign", **options) as index:
-        index.add(signals, ids=np.arange(700) * 3, metadata=[{"row": i} for i in range(700)])
-        codes, ids = index.get(index.ids).codes, index.ids
-        write_parquet(tmp_path / "codes.parquet", index)
-        vectors = to_arrow(index, form="dense").column("vector").to_pylist()
-        with pytest.raises(ValueError, match="form must be one of 'codes', 'dense' for trellis codes, got 'bits'"):
-            to_arrow(index, form="bits")
-    back = read_parquet(tmp_path / "codes.parquet")
-    assert back.entries.codes == codes
-    assert_array_equal(back.entries.ids, ids)
-    assert back.entries.metadata[5] == {"row": 5}
-    assert_array_equal(np.array(vectors, np.float32), codes.decode())
-    run = CliRunner()
-    for name, form in (("v.npz", "dense"), ("c.npz", "codes"), ("v.parquet", "dense")):
-        done = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / name), "--form", form])
-        assert done.exit_code == 0, done.output
-    assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], codes.decode())
-    assert_array_equal(np.load(tmp_path / "c.npz")["codes"], codes.data)
-    with pytest.raises(ts.StorageError, match="vectors"):
-        read_parquet(tmp_path / "v.parquet")
-    refused = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / "x.npz"), "--form", "bits"])
-    assert refused.exit_code == 2
 
 
 @pytest.mark.parametrize("options", [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}])

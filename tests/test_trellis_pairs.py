@@ -93,22 +93,6 @@ def test_few_and_many_pairs_have_the_same_scores(signals, monkeypatch):
     assert 0 < len(few) < 60
 
 
-@pytest.mark.parametrize("options", [{}, {"metric": "inner_product"}])
-def test_files_give_the_same_pairs(signals, options, tmp_path):
-    memory, file = make(signals, **options), make(signals, path=tmp_path / "a.topsign", **options)
-    for index in (memory, file):
-        index.add(signals, ids=[f"doc-{row:03d}" for row in range(60)])
-    file.close()
-    for limit in ({"threshold": 0.9}, {"k": 2}):
-        expected = memory.pairs(**limit)
-        with ts.open_index(tmp_path / "a.topsign", readonly=True) as opened:
-            found = opened.pairs(**limit)
-            assert opened.groups(**limit) == memory.groups(**limit)
-        assert len(expected)
-        for name in ("first", "second", "scores", "p_values"):
-            assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
 def test_limits_that_do_not_go_with_trellis_codes_are_refused(signals):
     index = make(signals)
     assert len(index.pairs(k=1)) == 0
