@@ -2,9 +2,12 @@
 
 ``python tests/mutants.py`` copies the source tree once per process, applies one mutant at a time to a copy, and runs
 the test files of the mutated module until the first failure. A mutant is *killed* if a test fails or does not end,
-*survived* if all pass, and *equivalent* if EQUIVALENT gives the reason why no test can detect it. All hand-written
-mutants and a sample of the generated ones are run. Outcomes are written to a JSON file as they arrive, and ``--resume``
-continues from that file.
+*survived* if all pass, and *equivalent* if a reason is given why no test can detect it. All hand-written
+mutants and a sample of the generated ones are run; mutants.toml has the former, the reasons, and the test files of
+each module. Outcomes are written to a JSON file as they arrive, and ``--resume`` continues from that file.
+
+A mutant is identified by its line, not by its position, so that reasons and outcomes survive changes elsewhere in a
+file. cosmic-ray identifies mutants by position, has one test command per session, and takes no mutants by hand.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -34,186 +38,21 @@ MEMORY_BYTES = 24 * 2**30
 
 MARKS = "not engines and not statistics and not gpu"
 
-TESTS = {
-    "search": [
-        "test_boundaries",
-        "test_ties",
-        "test_index",
-        "test_index_batches",
-        "test_trellis_index",
-        "test_regions",
-    ],
-    "search/engine": ["test_boundaries", "test_ties", "test_index"],
-    "search/originals": ["test_boundaries", "test_ties", "test_originals", "test_index", "test_regions"],
-    "search/pairs": ["test_pairs", "test_trellis_pairs"],
-    "search/query_block": ["test_boundaries", "test_index", "test_bad_input"],
-    "search/recall": ["test_regions", "test_cli_regions"],
-    "search/regions": ["test_regions", "test_cli_regions"],
-    "search/sample": ["test_calibration", "test_entries", "test_first"],
-    "store": ["test_entries", "test_hostile_folders", "test_durable"],
-    "store/backends": ["test_store_holes", "test_durable", "test_hardening_files", "test_full_disk", "test_bucket"],
-    "store/folder_store": ["test_store_holes", "test_entries", "test_hardening", "test_durable", "test_bucket"],
-    "store/memory": ["test_entries", "test_index", "test_durable"],
-    "store/segments": ["test_segments", "test_entries", "test_originals", "test_filters", "test_index", "test_durable"],
-    "store/stored_columns": ["test_originals", "test_hostile_folders", "test_entries", "test_regions", "test_durable"],
-    "store/versions": ["test_store_holes", "test_segments", "test_hostile_folders", "test_durable", "test_bucket"],
-    "families": ["test_boundaries", "test_ties", "test_families", "test_index", "test_encoders", "test_law"],
-    "families/adaptive": [
-        "test_boundaries",
-        "test_entries",
-        "test_codes",
-        "test_hardening",
-        "test_first",
-        "test_index",
-    ],
-    "families/agreement": ["test_pairs"],
-    "families/base": ["test_families", "test_decoded", "test_index", "test_trellis_index", "test_hostile_folders"],
-    "families/comparison": ["test_decoded", "test_families", "test_boundaries", "test_index"],
-    "families/projected": ["test_bad_input", "test_families", "test_first", "test_index", "test_encoders"],
-    "families/signs": [
-        "test_codes",
-        "test_boundaries",
-        "test_ties",
-        "test_index",
-        "test_index_batches",
-        "test_families",
-    ],
-    "families/trellis": ["test_boundaries", "test_trellis", "test_trellis_index", "test_rates"],
-    "families/trellis_pairs": ["test_trellis_pairs"],
-    "families/weight_coding": ["test_heads"],
-    "index/filters": ["test_filters"],
-    "index/significance": ["test_boundaries", "test_calibration", "test_index"],
-    "significance/score_calibration": ["test_score_calibration", "test_calibration"],
-    "significance/likelihood_ratios": ["test_evidence"],
-    "significance/null_distributions": [
-        "test_boundaries",
-        "test_law",
-        "test_score_calibration",
-        "test_index",
-        "test_trellis_index",
-    ],
-    "significance/p_values": ["test_inference", "test_log_tails", "test_grouped_theory"],
-    "theory": ["test_theory", "test_rates", "test_design", "test_detection"],
-    "theory/distances": ["test_theory", "test_distortion", "test_paper_printed", "test_inference"],
-    "theory/planning": ["test_design", "test_capacity"],
-    "theory/detection": ["test_boundaries", "test_detection", "test_design"],
-    "theory/grouped": ["test_grouped_theory"],
-    "theory/rates": ["test_rates", "test_design"],
-    "theory/tails": ["test_inference", "test_intervals", "test_log_tails"],
-    "theory/trellis": ["test_rates", "test_trellis", "test_design"],
-}
-"""Test files of modules and packages; the longest name that fits decides."""
+DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+TESTS, CHOSEN = DATA["tests"], DATA["chosen"]
+EQUIVALENT = {(one["file"], one["text"], one["old"], one["new"]): one["reason"] for one in DATA["equivalent"]}
 
-CHOSEN = [
-    ("families/comparison.py", "SLACK = 1e-5", "SLACK = 0.0"),
-    ("families/comparison.py", "np.count_nonzero(levels < 0, axis=1)", "np.count_nonzero(levels <= 0, axis=1)"),
-    ("families/trellis.py", 'return "log" if self.metric == "inner_product" else "cosine"', 'return "cosine"'),
-    ("families/agreement.py", "return np.maximum.accumulate(expected), rho", "return expected[::-1], rho"),
-    ("search/engine.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
-    (
-        "search/originals.py",
-        "np.lexsort((candidates.ids, -scores, candidates.queries))",
-        "np.lexsort((-scores, candidates.queries))",
-    ),
-    ("index/significance.py", "others &= hits.ids != own[hits.queries]", "pass"),
-    ("index/significance.py", "known &= hits.ids != own[hits.queries]", "pass"),
-    ("index/significance.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 20"),
-    ("index/significance.py", "LEVEL, TOO_MANY = 1e-3, 10", "LEVEL, TOO_MANY = 1e-3, 5"),
-    ("store/memory.py", "with self._lock:", "with threading.Lock():"),
-    ("store/folder_store.py", "with self.backend.lock(self.timeout):", "if True:"),
-]
-"""Changes that once went unnoticed: file, old text, new text. The calibration sample changes under the two locks."""
-
-EQUIVALENT = {
-    ("families/projected.py", "return 4 * max(self.projection.shape)", "4", "5"): "decides only the size of blocks",
-    (
-        "families/projected.py",
-        "for block in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1])), part=slice(first, end)):",
-        "1",
-        "2",
-    ): "decides only the size of blocks",
-    (
-        "families/trellis_pairs.py",
-        "products, n_rows = np.empty(len(rows)), max(1, COMPARED_BYTES // self.rows[:1].nbytes)",
-        "1",
-        "2",
-    ): "decides only the size of blocks",
-    (
-        "index/filters.py",
-        'shown = self.text if len(self.text) <= 200 else self.text[:200] + "..."',
-        "200",
-        "201",
-    ): "the length of a quotation in a message",
-    ("index/significance.py", "return NullCheck(0.0, 0, by_codes=True)", "0.0", "(0.0 * 1.5 + 0.1)"): (
-        "the share of no pairs, which is not looked at"
-    ),
-    ("search/pairs.py", "n_rows = max(1, BLOCK_BYTES // pairing.row_bytes)", "//", "*"): "the size of blocks",
-    (
-        "search/recall.py",
-        "return np.maximum.accumulate(np.clip(ordered[np.clip(places, 0, len(ordered) - 1)] + 1, 10, N_CANDIDATES))",
-        "-",
-        "+",
-    ): "places are below the length",
-    ("search/regions.py", "if not segment.n_alive:", "not segment.n_alive", "False"): (
-        "a segment without living entries adds none"
-    ),
-    ("search/recall.py", "if is_wide.all():", "is_wide.all()", "False"): (
-        "a visit of all regions finds the same entries, more slowly"
-    ),
-    ("store/folder_store.py", "OVERLAID_SHARE = 1 / 8", "1", "2"): "decides only when files are rewritten",
-    (
-        "theory/planning.py",
-        "def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:",
-        "24",
-        "25",
-    ): "the number of points of a drawn curve",
-    (
-        "store/stored_columns.py",
-        "if positions.size and width and (width > size or not (verified[first].all() and verified[last].all())):",
-        "positions.size and width and (width > size or not (verifi...",
-        "True",
-    ): "blocks that are verified already are not read again",
-    ("store/segments.py", "return False", "return False", "return None"): "None is false, too",
-    (
-        "significance/likelihood_ratios.py",
-        "if len(values) <= 2 * N_EXTREMES + N_BINS:",
-        "<=",
-        "<",
-    ): "bins of one score each are the scores themselves",
-    ("theory/rates.py", "if excess(peak) < 0:", "<", "<="): "equal only for one rate, to the last bit",
-    (
-        "theory/rates.py",
-        "starts = [np.full(levels - 1, start) for start in (-6.0, -1.0)]",
-        "1.0",
-        "(1.0 * 1.5 + 0.1)",
-    ): "another start of the same optimisation",
+OPERATORS = {
+    getattr(ast, name): (sign, other)
+    for name, sign, other in (
+        *(("Lt", "<", "<="), ("LtE", "<=", "<"), ("Gt", ">", ">="), ("GtE", ">=", ">"), ("Eq", "==", "!=")),
+        *(("NotEq", "!=", "=="), ("Add", "+", "-"), ("Sub", "-", "+"), ("Mult", "*", "/"), ("Div", "/", "*")),
+        *(("FloorDiv", "//", "*"), ("Mod", "%", "//"), ("And", "and", "or"), ("Or", "or", "and")),
+        *(("In", "in", "not in"), ("NotIn", "not in", "in"), ("Is", "is", "is not"), ("IsNot", "is not", "is")),
+    )
 }
-"""Changes that no test can notice, with the reason: file, the line as it stands, old text, new text."""
+"""Sign of an operator, and the one that replaces it."""
 
-SWAPS = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Add: "-",
-    ast.Sub: "+",
-    ast.Mult: "/",
-    ast.Div: "*",
-    ast.FloorDiv: "*",
-    ast.Mod: "//",
-    ast.And: "or",
-    ast.Or: "and",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-}
-SIGNS = {"<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE, "==": ast.Eq, "!=": ast.NotEq}
-SIGNS |= {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod}
-SIGNS |= {"and": ast.And, "or": ast.Or, "in": ast.In, "not in": ast.NotIn, "is": ast.Is, "is not": ast.IsNot}
-SIGN_OF = {kind: sign for sign, kind in SIGNS.items()}
 PACKAGES = ("search/", "store/", "families/", "significance/", "theory/", "index/filters", "index/significance")
 
 
@@ -261,7 +100,7 @@ def _short(text):
 
 
 def chosen_mutants():
-    for file, old, new in CHOSEN:
+    for file, old, new in map(dict.values, CHOSEN):
         text = (SOURCE / file).read_text()
         assert text.count(old) == 1, f"{file}: {old!r} occurs {text.count(old)} times"
         start = text.index(old)
@@ -305,10 +144,10 @@ def _of_file(file, text):
             yield mutant(*span(old), new)
         for left, right, operator in _operators(node):
             first, last = span(left)[1], span(right)[0]
-            between, sign = text[first:last], SIGN_OF.get(type(operator), "")
+            between, (sign, other) = text[first:last], OPERATORS.get(type(operator), ("", ""))
             if sign and between.strip(" ()") == sign:
                 start = first + between.index(sign)
-                yield mutant(start, start + len(sign), SWAPS[type(operator)])
+                yield mutant(start, start + len(sign), other)
 
 
 def _replacements(node):

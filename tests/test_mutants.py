@@ -19,6 +19,8 @@ def test_rules_make_mutants_of_every_kind():
     found = list(mutants.ruled_mutants())
     assert len({one.key for one in found}) == len(found) > 5000
     assert {"<=", "-", "or", "pass", "True", "return None"} <= {one.new for one in found}
+    assert sum(one.reason is not None for one in found) >= len(mutants.EQUIVALENT)
+    assert {one.reason for one in found} == {None, *mutants.EQUIVALENT.values()}, "an equivalent mutant is gone"
     for one in mutants.choose(found, 300, seed=0):
         text = (mutants.SOURCE / one.file).read_text()
         changed = one.applied(text)
