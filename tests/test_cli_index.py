@@ -453,7 +453,7 @@ def test_a_busy_index_is_reported(built):
 
 
 def test_sources_of_python_are_not_resumed(folder):
-    """They say nothing about files; one with the name of a file is refused."""
+    """Such sources say nothing about files, and one with the name of a file is refused."""
     with ts.Index(N_FEATURES, family="grouped", n_bytes=8, path="p.topsign") as index:
         index.add(np.load("signals.npy")[:5], source=("page 1", {"url": "x"}))
         assert "p.topsign: 305 entries" in run("build signals.npy -o p.topsign --resume")

@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def client():
     with (
-        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as made,
     ):
         yield made

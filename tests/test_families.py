@@ -97,7 +97,7 @@ def test_installed_packages_define_families(tmp_path, monkeypatch, rng):
 def client():
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster,
         cluster.get_client() as client,
     ):
         yield client

@@ -176,7 +176,7 @@ def set_item(name, at, value):
     ],
 )
 def test_crafted_text_ids_and_metadata_are_refused(tmp_path, signals, change, words):
-    """Where ``words`` is None, only ``verify`` reads enough to notice."""
+    """Only ``verify`` reads enough to notice the changes without words."""
     path = tmp_path / "index"
     with make_index(path=path) as index:
         index.add(signals[:9], ids=[f"t{i}é" for i in range(9)], metadata=[{"row": i} for i in range(9)])

@@ -426,7 +426,7 @@ class TrellisRecipe(ProjectedRecipe):
 
     @lazy
     def preparation(self) -> Preparation | None:
-        """How kernels prepare queries; None if the projection is not a matrix."""
+        """Matrix, factors and mean with which kernels prepare queries; None if the projection is not a matrix."""
         panels = self.projection.panels(None)
         if panels is None:
             return None

@@ -158,7 +158,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     >>> import topsign as ts
     >>> X, y = load_digits(return_X_y=True)
     >>> exact = LogisticRegression(max_iter=1000).fit(X[:1000] / 16, y[:1000])
-    >>> small = ts.CompressedLinearClassifier.from_fitted(exact, n_bytes=24, random_state=7)
+    >>> small = ts.CompressedLinearClassifier.from_fitted(exact, family="trellis", n_bytes=24, random_state=7)
     >>> small.report(X[1000:] / 16, y[1000:]).agreement > 0.9
     True
     """

@@ -339,7 +339,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How queries are prepared for trellis codes: projected, the coded projections weighted and rounded."""
+    """Operands that prepare queries for trellis codes: rows to project on, and weights of coded projections."""
 
     panels: Panels
     coded: Int32

@@ -815,7 +815,7 @@ def _fit_tail(excesses: Float64) -> tuple[float, float]:
 
     def surprise(parameters: Float64) -> float:
         log_scale, shape = float(parameters[0]), float(parameters[1])
-        if abs(shape) > MAX_SHAPE:
+        if abs(shape) > MAX_SHAPE or abs(log_scale) > 700:  # beyond, the scale under- or overflows
             return 1e300
         ratio = excesses / (mean * math.exp(log_scale))
         if abs(shape) < 1e-6:

@@ -1,4 +1,4 @@
-"""Stores in a folder, of immutable files and versions that name them; creation and opening of any store."""
+"""Folders of immutable files and the versions that name them; creation and opening of any store."""
 
 from __future__ import annotations
 
