@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import topsign
 from topsign import _lazy
 
@@ -283,3 +285,20 @@ def test_documented_call_paths_are_real(tmp_path, rng):
         for hop in hops:
             assert any(call == hop for call in calls), f"{hop} is not called after the step before it"
         index.search(signals[:2], k=3)  # the first search also checks the null distribution
+
+
+def test_common_calls_pass_through_few_functions(tmp_path, rng):
+    """A second query of a grouped index in memory, and a second addition to a folder, without comprehensions."""
+    signals = rng.standard_normal((2000, 64)).astype(np.float32)
+    made = [
+        topsign.Index(64, family="grouped", n_bytes=16, random_state=7, path=path) for path in (None, tmp_path / "a")
+    ]
+    for index in made:
+        index.add(signals)
+    actions = [(70, 18, lambda: made[0].search(signals[:1])), (130, 24, lambda: made[1].add(signals[:10]))]
+    for most_functions, most_files, action in actions:
+        action()
+        inner = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+        found = {(file, name) for file, name in calls_of(action) if not name.endswith(inner)}
+        assert len(found) <= most_functions, sorted(found)
+        assert len({file for file, _ in found}) <= most_files

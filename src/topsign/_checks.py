@@ -362,9 +362,7 @@ def check_part(rows: object, n_rows: int) -> slice:
 
 
 def check_source(source: Any) -> None:
-    """Check the name and JSON record of a source of signals, or None."""
-    if source is None:
-        return
+    """Check the name and JSON record of a source of signals."""
     try:
         name, record = source
         sound = isinstance(name, str) and isinstance(record, dict) and json.loads(json.dumps(record)) == record

@@ -150,35 +150,34 @@ class ProjectedRecipe(Recipe):
     def shared_nbytes(self) -> int:
         return 0 if self.mean is None else int(self.mean.nbytes)
 
-    def check_projection(self) -> None:
-        """Raise StorageError unless the projection is the one that a record was written with."""
-        stored = self.__dict__.get("claimed_fingerprint")
-        if stored is not None and stored != self.projection_fingerprint:
+    @lazy
+    def operator(self) -> Projection:
+        """The projection; StorageError unless it is the one that the record of this recipe was written with."""
+        stored = self.__dict__.get("expected_fingerprint")
+        if stored not in (None, self.projection_fingerprint):
             raise StorageError(
                 "recipe",
                 "recipe",
                 f"the projection it was written with has the fingerprint {stored}, the one made from its parameters "
                 f"here has {self.projection_fingerprint}; use the version of the library that wrote it",
             )
-        self.__dict__.pop("claimed_fingerprint", None)
+        return self.projection
 
-    def claimed(self, record: Record) -> Self:
+    def expect_fingerprint(self, record: Record) -> Self:
         """Return this recipe after comparing its projection with the one that the record was written with.
 
         At once, or before the first signal is projected if the record claims so many features that it takes long.
         """
-        self.__dict__["claimed_fingerprint"] = str(record["fingerprint"])
+        self.__dict__["expected_fingerprint"] = str(record["fingerprint"])
         if max(self.projection.shape) <= CHEAP_PROJECTIONS:
-            self.check_projection()
+            self.operator  # noqa: B018  (compares)
         return self
 
     def project_block(self, block: Block, out: Float32) -> None:
         """Write the projections that codes are made of."""
-        self.projection.project_block(block.values, None, out)
+        self.operator.project_block(block.values, None, out)
 
     def project(self, queries: Array, *, part: slice | None = None, name: str = "queries") -> tuple[Float32, Float64]:
-        if "claimed_fingerprint" in self.__dict__:
-            self.check_projection()
         first, end, _ = (part or slice(None)).indices(len(queries))
         out, norms = np.empty((end - first, self.n_pool), np.float32), np.empty(end - first)
         n_rows = self.projection.block_signals

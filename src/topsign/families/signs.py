@@ -95,9 +95,8 @@ class SignsRecipe(ProjectedRecipe):
 
     def _packed(self, block: Block) -> tuple[Bytes, Float64]:
         """Return the codes of signals, and the sums of their kept magnitudes."""
-        self.check_projection()
         projected = np.empty((len(block.values), self.n_pool), np.float32)
-        self.projection.project_block(block.values, None, projected)
+        self.operator.project_block(block.values, None, projected)
         codes, totals = self.packed(projected)
         empty = (totals <= MIN_TOTAL * np.sqrt(block.square_norms)) & (block.square_norms > 0)
         if np.count_nonzero(empty):
@@ -279,7 +278,7 @@ class SignsRecipe(ProjectedRecipe):
     def parse(cls, record: Record) -> Self:
         names = ("n_features", "metric", *cls.sizes)
         made = cls.make(basis=read_projection(record), **{name: record[name] for name in names})
-        return replace(made, mean=read_mean(record.get("mean"), made.n_features)).claimed(record)
+        return replace(made, mean=read_mean(record.get("mean"), made.n_features)).expect_fingerprint(record)
 
 
 class SignCodes(Codes):

@@ -346,9 +346,9 @@ class TrellisRecipe(ProjectedRecipe):
     # Coding
 
     def project_block(self, block: Block, out: Float32) -> None:
-        panels = self.projection.panels(None)
+        panels = self.operator.panels(None)
         if panels is None:
-            self.projection.project_block(unit_rows(block), None, out)
+            self.operator.project_block(unit_rows(block), None, out)
         else:
             products, factors = [Product(panels, out=out)], inverse_norms(block)
             kernels.active().multiply(block.values, products, factors=factors)
@@ -356,7 +356,7 @@ class TrellisRecipe(ProjectedRecipe):
     @lazy
     def _panels(self) -> Panels | None:
         """Matrix of the coded axes, if signals are projected by matrix multiplication."""
-        return self.projection.panels(self.design.coded)
+        return self.operator.panels(self.design.coded)
 
     def coordinates(self, block: Block) -> Float32:
         """Return the coded coordinates of the unit signals of a block minus the mean, (n_signals, n_coded)."""
@@ -366,12 +366,11 @@ class TrellisRecipe(ProjectedRecipe):
         values = unit_rows(block)
         values = values if self.mean is None else values - self.mean
         projected = np.empty_like(values)
-        self.projection.project_block(values, None, projected)
+        self.operator.project_block(values, None, projected)
         return np.ascontiguousarray(projected[:, self.design.coded])
 
     def encode(self, block: Block, *, coder: Any = None) -> Bytes:
         """Return the codes of a block; a ``coder`` with a method ``ring_encode`` replaces the kernels."""
-        self.check_projection()
         coordinates = self.coordinates(block)
         codes: Bytes = (coder or kernels.active()).ring_encode(self.ring, coordinates)
         if self.metric == "inner_product":
@@ -417,7 +416,6 @@ class TrellisRecipe(ProjectedRecipe):
             projected, norms = self.project(queries, part=part)
             rounded = self.rounded(projected, np.ones(len(norms)))
             return CodeComparison(self.scorer, rounded, self, norms, self.metric)
-        self.check_projection()
         signals = np.ascontiguousarray(queries[part or slice(None)], np.float32)
         norms, units, rounded = kernels.active().prepare(self.preparation, signals)
         if not ((norms >= MIN_NORM) & (norms <= MAX_NORM)).all():  # raises, unless they are zeros
@@ -427,7 +425,7 @@ class TrellisRecipe(ProjectedRecipe):
     @lazy
     def preparation(self) -> Preparation | None:
         """Matrix, factors and mean with which kernels prepare queries; None if the projection is not a matrix."""
-        panels = self.projection.panels(None)
+        panels = self.operator.panels(None)
         if panels is None:
             return None
         weights = (self.design.values / self.n_features).astype(np.float32)
@@ -513,7 +511,6 @@ class TrellisRecipe(ProjectedRecipe):
         return size_steps(3, n_features // 2) or [3]
 
     def encode_weights(self, block: Block) -> tuple[Bytes, Float64]:
-        self.check_projection()
         codes = kernels.active().ring_encode(self.ring, self.coordinates(block))
         return codes[:, : self.n_bytes], unbiased_scales(block, self.weight_vectors(codes))
 
@@ -554,7 +551,7 @@ class TrellisRecipe(ProjectedRecipe):
         metric = check_choice(record["metric"], "metric", METRICS)
         mean = read_mean(record.get("mean"), projection.n_features)
         design = RingDesign.from_json(record["design"], projection.n_features)
-        return cls(projection, metric, mean, design, cosine).claimed(record)
+        return cls(projection, metric, mean, design, cosine).expect_fingerprint(record)
 
 
 def check_basis(basis: str | Projection, n_features: int, random_state: RandomState) -> str | Projection:

@@ -35,6 +35,7 @@ from ..store import (
     Note,
     Path,
     Store,
+    Table,
     check_place,
     exists,
     make_segments,
@@ -108,7 +109,8 @@ class Addition:
         part = check_part(rows, len(values))
         count = part.stop - part.start
         texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
-        check_source(source)
+        if source is not None:
+            check_source(source)
         names = names_of_columns(signals)
         return cls(values, part, given, texts, replacing, source, names, encoder)
 
@@ -130,11 +132,11 @@ class Addition:
         made: Bytes | None,
         *,
         originals: str | None,
-        assigned: Callable[[Bytes], dict[str, Array]],
+        regions: Callable[[Mapping[str, Table], Bytes], dict[str, Array]],
     ) -> Ids:
         """Add the entries to a change and return their ids.
 
-        ``made`` are the codes if they exist already, ``originals`` is the type of the kept signals, and ``assigned``
+        ``made`` are the codes if they exist already, ``originals`` is the type of the kept signals, and ``regions``
         returns the region column of codes.
         """
         text_ids = self.ids if isinstance(self.ids, list) else None
@@ -154,7 +156,7 @@ class Addition:
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             codes = self.encode(recipe, here) if made is None else made[part]
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
-            extras = assigned(codes)
+            extras = regions(change.tables, codes)
             if originals is not None:
                 extras |= keep_originals(self.signals, here, originals)
             change.add(make_segments(new[part].copy(), codes, noted, given, extras))

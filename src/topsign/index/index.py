@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -232,7 +233,7 @@ class Index(BaseIndex):
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
         state, made = self._state, None
         recipe = state.recipe_type if isinstance(state, DeferredIndex) else state.recipe
-        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": state.feature_names}
+        known: dict[str, Any] = {"n_features": self._known.n_features, "feature_names": state.feature_names}
         known["encoder"] = None if device is None else encoder_for(device, recipe)
         addition = Addition.checked(signals, **known, **options)
         if isinstance(state, DeferredIndex):
@@ -243,10 +244,8 @@ class Index(BaseIndex):
                     learned, store, made = self._state.learn_first(addition)
                     self._state = LearnedIndex(learned, store)
             state = self._learned()
-        known = {"originals": state.store.originals}
-        return state.store.apply(
-            lambda change: addition.write(change, state.recipe, made, assigned=state.regions.assigned(change), **known)
-        )
+        known = {"originals": state.store.originals, "regions": state.regions.assign}
+        return state.store.apply(partial(addition.write, recipe=state.recipe, made=made, **known))
 
     def upsert(
         self,

@@ -165,14 +165,10 @@ class IndexRegions:
             self._known[name] = known = table, made  # type: ignore[assignment]
         return known[1]  # type: ignore[return-value,index]
 
-    def assigned(self, change: Change) -> Callable[[Bytes], dict[str, Array]]:
-        """Return what computes the region column of new entries: none if there are no regions."""
-        regions = self.regions(change.tables)
-
-        def assign(codes: Bytes) -> dict[str, Array]:
-            return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes)}
-
-        return assign
+    def assign(self, tables: Mapping[str, Table], codes: Bytes) -> dict[str, Array]:
+        """Return the region column of new entries, nothing if the tables have no regions."""
+        regions = self.regions(tables)
+        return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes)}
 
     def learn(
         self, n_regions: int | str, given: Array | None, *, seed: int, progress: Progress | None

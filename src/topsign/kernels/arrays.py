@@ -51,11 +51,6 @@ class CodeBlocks:
         """Bytes of one code."""
         return int(self.planes.shape[1])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks."""
-        return int(self.planes.nbytes)
-
     def rows(self, positions: slice | Int64 | None = None) -> Bytes:
         """Return codes as rows, (n_codes, code_bytes): those at some positions, or all."""
         if positions is None or isinstance(positions, slice):

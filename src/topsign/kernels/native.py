@@ -23,7 +23,6 @@ from .arrays import (
     KINDS,
     CodeBlocks,
     CodeRange,
-    CodeRanges,
     Int8,
     Int16,
     Layout,
@@ -174,12 +173,13 @@ struct = define_structures()
 
 
 def kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Decorate a function that makes a structure of an object, so that the structure is kept with the object."""
+    """Decorate a function that makes a structure, which is then kept with its object, unless that is a list."""
 
     def found(one: Any) -> Any:
-        made = one.__dict__.get("structure")
+        known: dict[str, Any] = getattr(one, "__dict__", {})
+        made = known.get("structure")
         if made is None:
-            made = one.__dict__["structure"] = make(one)  # complete, because other threads may search at the same time
+            made = known["structure"] = make(one)  # complete, because other threads may search at the same time
         return made
 
     return found
@@ -238,16 +238,9 @@ def c_codes(one: CodeRange) -> Any:
     return struct.codes(address(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
 
 
-def make_code_ranges(ranges: Sequence[CodeRange]) -> Any:
-    return struct.code_ranges((struct.codes * len(ranges))(*map(c_codes, ranges)), len(ranges))
-
-
-keep_code_ranges = kept(make_code_ranges)
-
-
+@kept
 def c_code_ranges(ranges: Sequence[CodeRange]) -> Any:
-    """Return the structure, which is kept with ranges that are searched again."""
-    return (keep_code_ranges if isinstance(ranges, CodeRanges) else make_code_ranges)(ranges)
+    return struct.code_ranges((struct.codes * len(ranges))(*map(c_codes, ranges)), len(ranges))
 
 
 @kept

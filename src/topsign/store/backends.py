@@ -64,11 +64,6 @@ class Content:
             return self.fetch(ranges)
         return [self.buffer[start:stop] for start, stop in ranges]
 
-    def keep(self, start: int, part: Bytes) -> None:
-        """Keep a verified part, unless the file is mapped."""
-        if self.fetch is not None:
-            self.buffer[start : start + len(part)] = part
-
 
 class Backend(Protocol):
     """Folder of a store. Names are relative, with ``/`` between folder and file.

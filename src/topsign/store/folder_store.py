@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import secrets
 import threading
 import time
 import zlib
@@ -40,7 +41,6 @@ from .versions import (
     SupersededError,
     UnknownOutcomeError,
     Versions,
-    new_name,
     version_name,
 )
 
@@ -670,7 +670,7 @@ def write_first(
 
     writer = FileWriter(backend)
     text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
-    file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
+    file = FileRecord("recipes", secrets.token_hex(16), len(text), zlib.crc32(text), 0)
     backend.create(file.path, [text])
     parts = []
     for group in snapshot.groups(limit=segment_limit(recipe, originals)):

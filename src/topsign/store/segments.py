@@ -311,7 +311,7 @@ class Arrays:
     def sizes(self) -> Counter[str]:
         held: dict[str, Any] = {
             "ids": self.ids,
-            "codes": self.codes,
+            "codes": self.codes.planes,
             "metadata": self.metadata,
             "text_ids": self.text_ids,
         }
@@ -400,22 +400,18 @@ def make_segments(
     Ascending ids without regions give one segment. Others are sorted in parts and in place, so that there is no second
     copy.
     """
-    regions = (extras or {}).get("regions")
-    ascending = regions is None and bool((np.diff(ids) > 0).all())
+    extras = extras or {}
+    keys = [ids, *(extras[name] for name in ("regions",) if name in extras)]
+    ascending = len(keys) == 1 and bool((np.diff(ids) > 0).all())
     parts = []
     for rows in _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts):
-        order = (
-            np.arange(rows.stop - rows.start)
-            if ascending
-            else _sorted(ids[rows], regions if regions is None else regions[rows])
-        )
-        if not ascending:
-            arrays: list[Array] = [ids, codes, *(extras or {}).values()]
-            for column in arrays:
-                column[rows] = column[rows][order]
+        order = np.arange(rows.stop - rows.start) if ascending else np.lexsort([key[rows] for key in keys])
+        arrays: list[Array] = [] if ascending else [ids, codes, *extras.values()]
+        for column in arrays:
+            column[rows] = column[rows][order]
         noted = texts and [texts[rows.start + row] for row in order]
         named = text_ids and [text_ids[rows.start + row] for row in order]
-        extra = {name: column[rows] for name, column in (extras or {}).items()}
+        extra = {name: column[rows] for name, column in extras.items()}
         parts.append(Segment(Arrays.of(ids[rows], codes[rows], noted, named, extra)))
     return parts
 
@@ -434,17 +430,12 @@ def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -
     return [slice(*ends) for ends in pairwise([*starts, n_entries])]
 
 
-def _sorted(ids: Int64, regions: Array | None) -> Int64:
-    """Return the order of entries by region, if there are any, and id."""
-    return np.argsort(ids) if regions is None else np.lexsort((ids, regions))
-
-
 def merge_segments(segments: Iterable[Segment]) -> Segment:
     """Merge the live entries of segments into one segment in memory, sorted by region and id."""
     merged = Snapshot(tuple(segments))
     rows = np.flatnonzero(np.concatenate([segment.living for segment in merged.segments]))
-    regions = merged.gather("regions", rows) if "regions" in merged.extra_names else None
-    return take_entries(merged, rows[_sorted(merged.gather("ids", rows).astype(np.int64), regions)])
+    keys = [merged.gather(name, rows) for name in ("ids", "regions") if name == "ids" or name in merged.extra_names]
+    return take_entries(merged, rows[np.lexsort(keys)])
 
 
 def take_entries(snapshot: Snapshot, rows: Int64, extras: Mapping[str, Array] | None = None) -> Segment:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ from .segments import (
     hash_text_ids,
     parse_notes,
 )
-from .versions import FileRecord, SegmentRecord, new_name
+from .versions import FileRecord, SegmentRecord
 
 BLOCK_BYTES = 2**20
 """Bytes of a column per checksum, so that a few rows can be verified without reading the whole column."""
@@ -78,7 +79,7 @@ class FileWriter:
         checksums = {f"crc32:{name}": _checksums(name, array) for name, array in arrays.items()}
         head = pack_header(arrays, checksums)
         ends = [*accumulate((array.nbytes for array in arrays.values()), initial=len(head))]
-        record = FileRecord(folder, name or new_name(), ends[-1], zlib.crc32(head), n_entries)
+        record = FileRecord(folder, name or secrets.token_hex(16), ends[-1], zlib.crc32(head), n_entries)
         limit = MANIFEST_BYTES if is_segment else MANIFEST_BYTES // 2
         if ends[-1] <= INLINE_BYTES and self.n_inline + ends[-1] <= limit:
             self.n_inline += ends[-1]
@@ -287,7 +288,8 @@ class StoredFile(Mapping[str, Array]):
                 if computed != stored:
                     section = f"{self.record.path}, {name}"
                     raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
-            self._content.keep(begin, part)
+            if self._content.fetch is not None:
+                self._content.buffer[begin : begin + len(part)] = part
             self._verified[name][run[0] : run.stop] = True
 
 

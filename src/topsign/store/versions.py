@@ -83,11 +83,6 @@ class FileRecord:
         return cls(folder, name, _size(record, "bytes"), int(crc32, 16), _size(record, "entries"), content)
 
 
-def new_name() -> str:
-    """Return a random unique file name."""
-    return secrets.token_hex(16)
-
-
 @dataclass(frozen=True)
 class SegmentRecord:
     """Segment of a version: its file, and the files of later removals and replacements."""
@@ -127,7 +122,9 @@ class Manifest:
     """Immutable description of one version of an index."""
 
     recipe: FileRecord
-    index: str = field(default_factory=new_name)  # the same in all versions; detects another index at the same path
+    index: str = field(
+        default_factory=lambda: secrets.token_hex(16)
+    )  # the same in all versions; detects another index at the same path
     version: int = 1
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     ancestors: tuple[str, ...] = ()  # tokens of earlier versions, the latest first
@@ -460,7 +457,7 @@ class Versions:
             self._cleaned, needed = current, {current.version, *kept}
             # Each version is read once. Successive ones name a file, so its last one tells until when it is needed.
             for number in needed - self._collected:
-                for file in (current if number == current.version else self.read(number)).files:
+                for file in (current if number == current.version else self.read(number)).records:
                     self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
                 self._collected.add(number)
             self._collected &= needed
@@ -468,7 +465,7 @@ class Versions:
             is_pending = PENDING in current.sources
             for number in old if self.backend.is_shared or is_pending else ():
                 with suppress(OSError, StorageError):  # its files become orphans
-                    dropped |= {file.path for file in self.read(number).files}
+                    dropped |= {file.path for file in self.read(number).records}
             gone = [self.backend.delete(version_name(number)) for number in old]
             names = [f"versions/{name}" for name in listing.names]
             names += [f"{folder}/{name}" for folder in FOLDERS[1:] for name in self.backend.list(folder)]
