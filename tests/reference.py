@@ -145,28 +145,6 @@ def mismatches(query_bits, entry_bits, locations):
     return sum(bool(query_bits[row]) != bool(bit) for bit, row in zip(entry_bits, locations, strict=True))
 
 
-def score_sum(projected, entry_bits, locations):
-    terms = [projected[row] if bit else -projected[row] for bit, row in zip(entry_bits, locations, strict=True)]
-    return np.float32(lane_sum(terms))
-
-
-def all_mismatches(query_bits, entry_bits, locations):
-    """Mismatches of many queries, rows of an array, with one entry."""
-    return (query_bits[:, locations] != np.array(entry_bits)).sum(axis=1)
-
-
-def all_score_sums(projected, entry_bits, locations):
-    """Scores of many queries with one entry; the terms of a query are added in the order of ``lane_sum``."""
-    terms = np.where(entry_bits, 1.0, -1.0) * projected[:, locations]
-    lanes = np.zeros((16, len(projected)))
-    for i, term in enumerate(terms.T):
-        lanes[i % 16] += term
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        lanes = lanes[:half] + lanes[half:]
-    return np.float32(lanes[0])
-
-
 def one_hot(locations, bits, n_pool):
     out = [0] * (2 * n_pool)
     for row, bit in zip(locations, bits, strict=True):
@@ -191,15 +169,6 @@ def encode_set(locations, n_pool):
 
 
 # Search: compare every entry, then sort
-
-
-def entry(signal, projected, n_bits):
-    """Locations, bits, norm and scale of one signal that is its own reference."""
-    locations = select_locations(projected, n_bits)
-    kept = lane_sum(abs(float(projected[row])) for row in locations)
-    square = square_norm(np.float32(signal))
-    norm, scale = np.float32(math.sqrt(square)), np.float32(square / kept)
-    return locations, [projected[row] >= 0 for row in locations], norm, scale
 
 
 def nearest(values, ids, k):
@@ -361,12 +330,6 @@ def score(levels, values, scale, constant, factor):
     return (np.float32(total) * np.float32(scale) + np.float32(constant)) * np.float32(factor)
 
 
-def trellis_norm(low, high):
-    """A norm in two bytes, with 512 steps per octave."""
-    steps = int(low) + 256 * int(high)
-    return np.float32(np.float32(2.0 ** (steps % 512 / 512)) * 2.0 ** (steps // 512 - 64)) if steps else np.float32(0)
-
-
 def trellis_coordinates(levels, values, mean, coded):
     """A reconstruction in its basis, in multiples of 2**-23: coded coordinates, then the norm of all others."""
     n_features = len(mean)
@@ -376,18 +339,6 @@ def trellis_coordinates(levels, values, mean, coded):
     beside = [(float(mean[place]) * scale) ** 2 for place in range(n_features) if place not in set(coded)]
     rows = [round(place + int(level) * step) for level, step, place in zip(levels, steps, middle, strict=True)]
     return [*rows, round(math.sqrt(math.fsum(beside)))]
-
-
-def trellis_signal(levels, values, mean, axes):
-    """A reconstruction in a local cell, in multiples of 2**-23: the mean, and axes rounded to multiples of 2**-33."""
-    n_features = len(mean)
-    signal = []
-    for place in range(n_features):
-        total = 0
-        for level, value, axis in zip(levels, values, axes, strict=True):
-            total += int(level) * round(float(axis[place]) * (float(value) * (2.0**33 / n_features)))
-        signal.append(round(total / 2.0**10 + float(mean[place]) * 2.0**23))
-    return signal
 
 
 def trellis_cosine(first, second):
@@ -409,17 +360,6 @@ def products(signals, columns, factors=None, minus=None):
                 total = total + value * weight
             out[i, j] = total
     return out
-
-
-def priorities(ids):
-    """SplitMix64 of each id, in Python integers."""
-    hashes = []
-    for id in ids:
-        mixed = (int(id) + 0x9E3779B97F4A7C15) % 2**64
-        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
-        hashes.append(mixed ^ mixed >> 31)
-    return np.array(hashes, np.uint64)
 
 
 def mean_scores(unit, means, scales, half_norms):

@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import topsign as ts
-from topsign.families import AdaptiveRecipe, GroupedRecipe
+from topsign.families import AdaptiveRecipe
 
 pytestmark = pytest.mark.core
 
@@ -20,7 +20,6 @@ INDEX = ts.Index(20, family="adaptive", n_bits=4, random_state=7)
 INDEX.add(X, ids=list("abcde"), metadata=[{"year": row} for row in range(5)])
 PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
 PAIRS = AdaptiveRecipe.make(n_features=8, n_bits=2, random_state=7)  # codes of two bits
-GROUPS = GroupedRecipe.make(n_features=16, n_bytes=1, random_state=7)  # codes of two groups
 
 
 def with_value(value, row=3, column=4):

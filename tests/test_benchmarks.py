@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,39 +42,6 @@ def test_every_result_is_on_a_page_and_every_place_has_a_script(load):
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*names, "run", "page", "compare", "equal_storage"}
 
 
-def test_a_page_shows_the_tables_of_a_result(tmp_path, load):
-    page, results = load("page"), load("shared.results")
-    (tmp_path / "docs/reference").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("<!-- begin headline -->\nold\n<!-- end headline -->\n")
-    guide = tmp_path / "docs/reference/a.md"
-    guide.write_text("<!-- begin heads -->\nold\n<!-- end heads -->\n<!-- begin gpu -->\n<!-- end gpu -->\n")
-    cells = ["grouped", 12_345, 0.12345, results.spread([2.0, 3.0, 7.0]), results.ratio([2.0, 2.0], [1.0, 4.0]), None]
-    chart = {"file": "drawn", "x": "n", "y": "share", "by": "code"}
-    shown = results.table("Title", ["code", "n", "share", "ms", "times", "x"], [cells], "A  note.", chart)
-    machine = {"processor": "P", "cores": 2, "kernels": "avx2", "load": 0.5}
-    report = {"tables": [shown], "headline": [["task", "words"]], "machine": machine, "command": "python x.py"}
-    pages = page.pages({"heads": report | {"commit": "c", "date": "d"}}, tmp_path)
-    assert "| grouped | 12,345 | 0.123 | 3 | 1.25 |  |" in pages[guide]
-    assert "![Title](../images/drawn.png)" in pages[guide]
-    assert "`python x.py`; P, 2 cores, avx2 kernels, load 0.5, commit `c`, d." in pages[guide]
-    assert page.NOT_YET in pages[guide]
-    assert "| task | words | [heads](benchmarks/results/heads.json) |" in pages[tmp_path / "README.md"]
-    page.draw({"heads": report}, tmp_path)
-    assert (tmp_path / "drawn.png").stat().st_size > 0
-    with pytest.raises(ValueError, match="a row of 1 cells for 2 columns"):
-        results.table("Title", ["a", "b"], [[1]])
-
-
-def test_a_page_edited_by_hand_is_reported(tmp_path):
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    shutil.copy(ROOT / "README.md", tmp_path)
-    page = tmp_path / "docs/reference/benchmarks.md"
-    page.write_text(page.read_text().replace("<!-- end gpu -->", "by hand\n<!-- end gpu -->"))
-    shown = run("page.py", "--check", "--out", tmp_path)
-    assert shown.returncode == 1
-    assert shown.stderr.startswith("docs/reference/benchmarks.md: not what")
-
-
 def test_results_carry_command_machine_versions_commit_and_spread(tmp_path):
     shown = run("run.py", "--quick", "--only", "import_time", "--results", tmp_path)
     assert shown.returncode == 0, shown.stderr
@@ -88,22 +54,6 @@ def test_results_carry_command_machine_versions_commit_and_spread(tmp_path):
     name, took = table["rows"][0]
     assert (name, table["columns"]) == ("python only", ["program", "ms"])
     assert 0 < took["least"] <= took["median"] <= took["most"]
-
-
-def test_an_unknown_benchmark_is_named():
-    shown = run("run.py", "--only", "serach")
-    assert shown.returncode == 2
-    assert "no benchmark is called serach" in shown.stderr
-
-
-def test_checkouts_are_compared_by_the_times_of_their_tables(load):
-    compare, results = load("compare"), load("shared.results")
-    report = {"tables": [results.table("T", ["code", "n", "ms", "times"], [["sign", 4, results.spread([1, 2]), 2.0]])]}
-    old = dict(compare.times_of(report))
-    assert old == {"T, sign, 4, ms": {"median": 1.5, "least": 1.0, "most": 2.0}}
-    new = {name: {key: 3 * value for key, value in times.items()} for name, times in old.items()}
-    (row,) = compare.compared([(old, new)])
-    assert (row["ratio_of_least"], row["median_ratio"]) == (3, 3)
 
 
 def test_detection_agrees_with_theory(load):

@@ -91,15 +91,6 @@ def test_a_bucket_holds_what_a_folder_holds(url, signals, tmp_path):
         ts.Index(N_FEATURES, family="adaptive", n_bits=13, random_state=7, path=url)
 
 
-def test_originals_are_kept_in_a_bucket(url, signals):
-    index = ts.Index(N_FEATURES, family="adaptive", n_bits=12, random_state=7, path=url, originals="float32")
-    index.add(signals)
-    index.remove([0])
-    with ts.open_index(url) as opened:
-        opened.verify()
-        assert opened.originals == "float32"
-
-
 def test_only_the_blocks_of_candidates_are_downloaded(url, rng, monkeypatch):
     """Rescoring four candidates of 12,000 originals reads at most four blocks of 64 KiB, and damage in them raises."""
     signals = rng.standard_normal((12_000, N_FEATURES)).astype(np.float32)
@@ -312,11 +303,6 @@ def test_a_server_of_the_s3_protocol(s3, signals):
         opened.verify()
         assert_same(opened.search(signals[:9]), memory.search(signals[:9]))
     run_clients(f"{url}-clients", signals, 2, 15)
-
-
-@pytest.mark.slow
-def test_200_changes_on_a_server_of_the_s3_protocol(s3, signals):
-    run_clients(f"{s3}/{secrets.token_hex(8)}", signals, 2, 102)
 
 
 # Failing commits

@@ -56,29 +56,6 @@ def test_a_centred_index_is_an_index_of_centred_signals(rng, kind):
             assert_allclose(found.scores, wanted.scores, rtol=1e-5)
 
 
-def test_the_mean_is_kept_in_the_file(rng, tmp_path):
-    signals = anisotropic(rng, 300)
-    path = tmp_path / "centred.topsign"
-    index = ts.Index(128, family="adaptive", n_bits=40, center=True, random_state=3, path=path)
-    assert index.path == str(path)
-    assert not path.exists()  # its header contains the mean
-    index.add(signals[:200])
-    index.add(signals[200:])
-    with ts.open_index(path) as again:
-        assert_array_equal(again.recipe.mean, signals[:200].astype(np.float64).mean(axis=0).astype(np.float32))
-        assert_array_equal(again.search(signals[:5], k=3).ids, index.search(signals[:5], k=3).ids)
-    same = ts.Index(128, family="adaptive", n_bits=40, center=True, random_state=3, path=path)
-    assert len(same) == 300
-    with pytest.raises(ValueError, match="was written with"):
-        ts.Index(128, family="adaptive", n_bits=40, center=False, random_state=3, path=path)
-
-
-def test_a_bad_mean_raises():
-    for center in (np.zeros(5), "mean", [np.nan] * 16):
-        with pytest.raises(ValueError, match="center must be True, False or a mean of 16 finite values"):
-            ts.Index(16, family="adaptive", n_bits=4, center=center)
-
-
 # Calibration
 
 

@@ -221,27 +221,6 @@ def test_a_sign_index(folder):
     assert "bits per dimension 2.0" in run("inspect s.topsign")
 
 
-def test_a_grouped_index(folder):
-    run("build signals.npy -o g.topsign --family grouped --n-bytes 8 --random-state 3")
-    index = ts.open_index("g.topsign")
-    assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("grouped", 128, 8)
-    memory = ts.Index(N_FEATURES, family="grouped", n_bytes=8, random_state=3)
-    memory.add(np.load("signals.npy"))
-    expected = memory.get(range(300)).codes
-    assert index.get(range(300)).codes == expected
-    rows = json.loads(run("search g.topsign queries.npy -k 1 --json"))
-    assert [row["id"] for row in rows] == [42, 7]
-    assert "bits per dimension 0.5" in run("inspect g.topsign")
-    run("export g.topsign -o g.npz --form bits")
-    with np.load("g.npz") as stored:
-        np.testing.assert_array_equal(stored["bits"], expected.to_bits())
-    run("export g.topsign -o sparse.npz --form sparse")
-    assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
-    run("export g.topsign -o g.csv --form sparse")
-    with open("g.csv") as file:
-        assert list(csv.reader(file))[1][1] == sparse_texts(expected)[0]
-
-
 def test_factors_are_part_of_exported_codes(folder):
     run("build signals.npy -o i.topsign --family grouped --n-bytes 8 --metric inner_product --random-state 3")
     index = ts.open_index("i.topsign")

@@ -536,31 +536,6 @@ def assert_same_trellis_pairs(opened, index, monkeypatch, **limit):
         assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):
-    """A wide Parquet table with ids, a CSV file, .fvecs and .bvecs give the same results as signals in memory."""
-    small = signals[:120].clip(0) + 1
-    wide = pyarrow.table({"doc": [f"d{i}" for i in range(120)]} | {f"x{i}": small[:, i] for i in range(N_FEATURES)})
-    pyarrow.parquet.write_table(wide, tmp_path / "wide.parquet", row_group_size=50)
-    np.savetxt(
-        tmp_path / "numbers.csv", small, delimiter=",", fmt="%g", header=",".join(wide.column_names[1:]), comments=""
-    )
-    for suffix, kind in (("fvecs", "<f4"), ("bvecs", "u1")):
-        lengths = np.full((120, 1), N_FEATURES, "<i4").view("u1")
-        rows = np.ascontiguousarray(small.astype(kind)).view("u1").reshape(120, -1)
-        (tmp_path / f"vectors.{suffix}").write_bytes(np.hstack([lengths, rows]).tobytes())
-    expected = make_index("adaptive")
-    expected.add(small)
-    for name in ("wide.parquet", "numbers.csv", "vectors.fvecs", "vectors.bvecs"):
-        options = {"id_column": "doc"} if name == "wide.parquet" else {}
-        out = tmp_path / f"codes of {name}"
-        ts.distributed.encode(tmp_path / name, out, expected, client=client, segment_entries=50, **options)
-        with ts.distributed.open(out, client=client) as index:
-            found = index.search(signals[:5], 3)
-        assert_array_equal(found.scores, expected.search(signals[:5], 3).scores)
-        ids = expected.search(signals[:5], 3).ids.tolist()
-        assert found.ids.tolist() == ([[f"d{id}" for id in row] for row in ids] if options else ids)
-
-
 def test_an_empty_index_finds_nothing(tmp_path, queries):
     empty = make_index("adaptive", path=tmp_path / "codes")
     with ts.distributed.open(tmp_path / "codes") as index:

@@ -20,7 +20,6 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import _files
 from topsign.encoding import encode
-from topsign.projections import Hadamard
 from topsign.store import backends, segments, stored_columns, versions
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -482,12 +481,6 @@ def test_other_formats_are_refused(filled, number, remedy):
         ts.open_index(filled)
 
 
-def test_another_kind_is_refused(path, signals):
-    make_index("sign", path).add(signals)
-    with pytest.raises(ValueError, match="was written with family='sign', got family='adaptive'"):
-        make_index("adaptive", path)
-
-
 def test_other_folders_are_refused_and_not_changed(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("nothing to see here\n" * 1000)
@@ -549,20 +542,6 @@ def test_a_reader_sees_its_snapshot_until_it_refreshes(path, signals):
     memory = make_index("adaptive")
     assert memory.refresh() is False
     memory.verify()
-
-
-@posix
-def test_many_segments_do_not_need_many_addresses(filled):
-    program = """
-        import resource, sys, topsign as ts
-        limit = 4 * 2**30
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        index = ts.open_index(sys.argv[1])
-        index.verify()
-        print(len(index))
-    """
-    shown = run_python(program, filled, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
-    assert shown.stdout == "56\n", shown.stderr
 
 
 def test_a_full_disk_keeps_what_was_there(filled, signals):
@@ -677,62 +656,6 @@ def test_a_second_writer_waits_or_gives_up(filled, signals):
     assert len(impatient) == 58
 
 
-def test_two_writers_take_turns(path):
-    """Two processes make 40 additions each; every acknowledged id is present once."""
-    program = """
-        import sys, numpy as np, topsign as ts
-        index = ts.Index(96, family="adaptive", n_bits=20, random_state=7, path=sys.argv[1])
-        rng = np.random.default_rng(int(sys.argv[2]))
-        for _ in range(40):
-            print(*index.add(rng.standard_normal((3, 96))))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(path)]
-    writers = [subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, text=True) for i in range(2)]
-    given = [int(i) for writer in writers for i in writer.communicate()[0].split()]
-    index = ts.open_index(path)
-    index.verify()
-    assert sorted(given) == list(range(240)) == index.ids.tolist()
-
-
-WRITER = """
-    import sys, numpy as np, topsign as ts
-    signals = np.load(sys.argv[2])
-    index = ts.Index(96, family="adaptive", n_bits=20, random_state=7, path=sys.argv[1])
-    for number, batch in enumerate(np.split(signals, 200)):
-        index.add(batch)
-        print(len(index), flush=True)
-        if number % 5 == 0:
-            sys.stdin.readline()  # so that the reader sees many states, however slow it is
-"""
-
-
-def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
-    """Every result equals that of a naive search over a prefix of the additions, at least the acknowledged ones."""
-    signals = rng.standard_normal((600, N_FEATURES)).astype(np.float32)
-    queries = rng.standard_normal((2, N_FEATURES)).astype(np.float32)
-    np.save(tmp_path / "signals.npy", signals)
-    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, random_state=7).fit(signals)
-    mismatches = encoder.encode(signals).mismatches(encoder.project(queries))
-    answers = {0: [5 * [-1]] * 2}
-    for n in range(3, 601, 3):  # naive search: all mismatches, sorted, ties by id
-        best = [sorted(range(n), key=lambda i, row=row: (row[i], i))[:5] for row in mismatches]
-        answers[n] = [ids + (5 - len(ids)) * [-1] for ids in best]
-    index = make_index("adaptive", path)
-    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), str(tmp_path / "signals.npy")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        seen = []
-        for number, line in enumerate(writer.stdout):
-            index.refresh()
-            n, found = len(index), index.search(queries, k=5, scoring="hamming").ids.tolist()
-            assert n >= int(line)
-            assert found == answers[n]
-            seen.append(n)
-            if number % 5 == 0:
-                print(file=writer.stdin, flush=True)
-    assert seen[-1] == 600
-    assert len(set(seen)) > 20
-
-
 @posix
 def test_a_forked_child_reads_and_opens_for_itself(filled):
     """A child inherits memory maps, so it can search and refresh; it writes under its own lock."""
@@ -819,17 +742,6 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
     assert other.versions() == [5]
     assert index.refresh()
     assert (len(index), index._store.next_id) == (4, 4)
-
-
-def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, signals, monkeypatch):
-    """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
-    index, other = make_index("adaptive", path), make_index("adaptive", path)
-    monkeypatch.setattr(backends, "hold_lock", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr("topsign.store.versions.N_ANCESTORS", 3)
-    with pytest.raises(ts.StorageError, match="it is unknown whether the change was stored: version 9 was created"):
-        change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(8)])
-    assert index.refresh()
-    assert len(index) == 8
 
 
 def test_verification_beside_a_writer_reports_no_missing_files(path, signals, monkeypatch):
@@ -1025,22 +937,6 @@ def test_an_interrupt_after_a_copy_appeared_leaves_the_whole_copy(filled, monkey
     ts.open_index(tmp_path / "copy.topsign").verify()
 
 
-def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
-    """An index is built under another name and then renamed, so readers never see a folder without a version."""
-    seen, plain = [], backends.rename_new
-
-    def watched(draft, target):
-        seen.append((os.path.exists(target), files_of(draft)))
-        plain(draft, target)
-
-    monkeypatch.setattr(backends, "rename_new", watched)
-    make_index("adaptive", path).add(signals[:3])
-    [(existed, (recipe, version))] = seen
-    assert not existed
-    assert recipe.startswith("recipes/")
-    assert version == "versions/00000000000000000001.json"
-
-
 def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
     """A system call writes at most 2 GiB, and may write less."""
     content = np.arange(100_000, dtype="<i8")
@@ -1107,21 +1003,6 @@ def test_a_closed_index_raises(path, signals, stored):
     assert repr(index) == f"Index(family='adaptive', {repr(str(path)) if stored else 'in memory'}, closed)"
 
 
-@pytest.mark.parametrize("inline", [0, 2**14])
-def test_a_commit_lists_versions_once_and_parses_nothing_that_it_has_written(path, signals, monkeypatch, inline):
-    monkeypatch.setattr(stored_columns, "INLINE_BYTES", inline)
-    index, listed, plain = make_index("adaptive", path), [], backends.LocalFolder.list
-    index.add(signals[:5])
-    monkeypatch.setattr(backends.LocalFolder, "list", lambda self, folder: listed.append(folder) or plain(self, folder))
-    monkeypatch.setattr(stored_columns, "parse_header", None)
-    index.add(signals[5:9], metadata=[{}] * 4)
-    index.remove([3])
-    assert listed.count("versions") == 2
-    monkeypatch.undo()
-    index.verify()
-    assert_array_equal(index.search(signals[:9], k=1).ids[:, 0] == np.arange(9), np.arange(9) != 3)
-
-
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     """The change is stored although cleaning fails, and the next change cleans."""
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
@@ -1164,14 +1045,3 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
         ts.open_index(filled, timeout=1).add(signals[:1])
     finally:
         os.kill(int(shown.stdout), 9)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_opening_draws_the_signs_of_the_projection_once(path, signals, kind, monkeypatch):
-    make_index(kind, path).add(signals)
-    drawn, draw = [], Hadamard.signs._method
-    monkeypatch.setattr(Hadamard.signs, "_method", lambda projection: drawn.append(projection) or draw(projection))
-    index = ts.open_index(path)
-    index.search(signals[:2])
-    index.add(signals[:1])
-    assert len(drawn) == 1

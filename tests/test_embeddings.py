@@ -1,7 +1,5 @@
 """Embeddings: the paper's, its baselines, and the encoder."""
 
-import pickle
-
 import numpy as np
 import pytest
 import reference
@@ -9,7 +7,6 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -122,17 +119,6 @@ def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
             assert_encoder_is_the_definition(np.float32([signal]), n_bits, n_pool, n_threads=1)
 
 
-def test_encoder_agrees_with_one_embedding_per_signal(rng):
-    signals = rng.standard_normal((5, 200))
-    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=30, basis="gaussian", random_state=7).fit(signals)
-    codes, projected = encoder.encode(signals), encoder.project(signals)
-    for i, signal in enumerate(signals):
-        embedding = ts.AdaptiveEmbedding(n_bits=30, projection="gaussian", random_state=7).fit(signal)
-        assert_array_equal(embedding.locations_, codes.locations[i])
-        fractions = ts.hamming(embedding.transform(signals), embedding.reference_code_, n_bits=30)
-        assert_allclose(fractions * 30, codes.mismatches(projected)[:, i])
-
-
 def test_sign_embedding_packs_signs_of_projections(rng):
     signals = rng.standard_normal((5, 50))
     embedding = ts.SignEmbedding(n_bits=77, projection="gaussian", random_state=7).fit(signals)
@@ -152,17 +138,6 @@ def test_universal_embedding_is_the_parity_of_cells(rng, dither):
         for row in embedding.projection_.apply(signals).tolist()
     ]
     assert_array_equal(embedding.transform(signals), [reference.pack(row) for row in cells])
-
-
-def test_centering_removes_the_mean_from_signals_and_queries(rng):
-    signals = rng.standard_normal((50, 80)) + 5
-    centered = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, center=True, random_state=7).fit(signals)
-    assert_allclose(centered.recipe_.mean, signals.mean(axis=0), rtol=1e-6)
-    plain = ts.Encoder(signals.shape[1], family="adaptive", n_bits=20, random_state=7).fit(signals)
-    removed = signals.astype(np.float32) - centered.recipe_.mean
-    codes, expected = centered.encode(signals), plain.encode(removed)
-    assert_array_equal(codes.data, expected.data)
-    assert_array_equal(centered.project(signals), plain.project(removed))
 
 
 def test_a_projection_made_beforehand_is_used(rng):
@@ -190,15 +165,6 @@ def test_a_pipeline_sees_the_code_itself(rng):
     assert model.fit(signals, np.arange(20) % 2).score(signals, np.arange(20) % 2) > 0.9
     with pytest.raises(ValueError, match="sparse"):  # like scikit-learn's transformers with sparse output
         encoder.set_output(transform="pandas").transform(signals)
-
-
-def test_fitted_estimators_survive_pickling_and_cloning(rng):
-    signals = rng.standard_normal((5, 64))
-    for estimator in [*ESTIMATORS, ts.AdaptiveEmbedding(n_bits=12, random_state=7)]:
-        fitted = clone(estimator).fit(signals[:1])
-        again = pickle.loads(pickle.dumps(fitted))
-        assert_array_equal(dense(again.transform(signals)), dense(fitted.transform(signals)))
-        assert len(pickle.dumps(fitted)) < 3000
 
 
 def test_fresh_seeds_are_recorded(rng):
@@ -242,22 +208,3 @@ def test_sparse_signals_give_the_codes_of_dense_ones(rng, form):
 
 def as_dense(values):
     return values.toarray() if scipy.sparse.issparse(values) else values
-
-
-def test_a_mean_can_be_given(rng):
-    signals = rng.standard_normal((50, 64)) + 3
-    learned = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=True, random_state=7).fit(signals)
-    given = ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=learned.recipe_.mean, random_state=7).fit(
-        signals[:2]
-    )
-    assert given.encode(signals) == learned.encode(signals)
-    assert given.recipe_ == learned.recipe_ == clone(given).fit(signals).recipe_
-    with pytest.raises(ValueError, match="center must be True, False or a mean of 64 finite values, got shape"):
-        ts.Encoder(signals.shape[1], family="adaptive", n_bits=16, center=np.ones(3)).fit(signals)
-
-
-@pytest.mark.parametrize(("n_features", "n_bits"), [(384, 48), (100, 16), (10, 10)])
-def test_auto_keeps_an_eighth_of_the_pool(rng, n_features, n_bits):
-    signals = rng.standard_normal((3, n_features))
-    assert ts.Encoder(signals.shape[1], family="adaptive", random_state=7).fit(signals).encode(signals).n_kept == n_bits
-    assert len(ts.AdaptiveEmbedding(random_state=7).fit(signals[0]).locations_) == n_bits

@@ -2,17 +2,14 @@
 
 import copy
 import pickle
-from dataclasses import replace
 
 import joblib
 import numpy as np
 import pytest
-import scipy.sparse
 from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.store import segments
-from topsign.store.segments import TextIds, hash_text_ids
 
 N_FEATURES = 64
 
@@ -198,22 +195,6 @@ def test_texts_with_equal_hashes_are_distinguished(monkeypatch):
     assert sorted(table.find([b"c", b"x", b"b"], module.hash_text_ids([1, 2, 3]))) == [(0, 2), (2, 1)]
 
 
-def test_names_take_20_bytes_beyond_their_text_and_come_back():
-    given = [f"name {i}".encode() for i in range(1000)]
-    table = TextIds.of(given)
-    assert table.nbytes == 20 * 1000 + 8 + sum(map(len, given))
-    assert table.texts(range(1000)) == given
-    assert sorted(table.find(given[::-1], hash_text_ids(given[::-1]))) == [(999 - i, i) for i in range(999, -1, -1)]
-
-
-def test_unordered_ids_are_refused():
-    table = TextIds.of([b"a", b"b", b"c"])
-    assert table.problem is None
-    for wrong in ([0, 1, 1], [0, 1, 3], [-1, 0, 1]):
-        changed = replace(table, order=np.array(wrong, np.int32))
-        assert "must be a permutation of the entries" in changed.problem
-
-
 @pytest.mark.parametrize("own_ids", [False, True])
 def test_saved_copied_and_pickled_indexes_are_the_same(make_index, signals, tmp_path, own_ids):
     index = make_index()
@@ -241,15 +222,6 @@ def test_saved_copied_and_pickled_indexes_are_the_same(make_index, signals, tmp_
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
-def test_sparse_signals_are_made_dense_by_the_block(make_index, signals):
-    index, dense = make_index("a"), make_index("b")
-    signals[np.abs(signals) < 1] = 0
-    index.add(scipy.sparse.csr_matrix(signals))
-    dense.add(signals)
-    assert index.get(range(40)).codes == dense.get(range(40)).codes
-    assert_array_equal(index.search(scipy.sparse.coo_array(signals[:3]), 5).ids, dense.search(signals[:3], 5).ids)
-
-
 def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
     assert ts.Index(384, family="adaptive").recipe.n_bits == 48
     assert ts.Index(8192, family="adaptive").recipe.n_bits == 1024
@@ -258,8 +230,3 @@ def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
         ts.Index(384, family="adaptive", n_bits=128)
     with pytest.raises(ValueError, match="n_bits must be a number or \"auto\", got 'many'"):
         ts.Index(384, family="adaptive", n_bits="many")
-
-
-def test_a_file_says_its_bits_where_none_are_given(tmp_path):
-    ts.Index(64, family="adaptive", n_bits=9, path=tmp_path / "a.topsign").close()
-    assert ts.Index(64, family="adaptive", path=tmp_path / "a.topsign").recipe.n_bits == 9

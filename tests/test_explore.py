@@ -76,23 +76,6 @@ def test_a_plan_comes_with_its_commands():
     assert "cannot be reached" in unreachable["message"]
 
 
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("n_bits=ten", "n_bits must be a number, got 'ten'"),
-        ("family=universal", "family must be one of 'adaptive', 'grouped', 'trellis', got 'universal'"),
-        ("n_bits=600&n_pool=512", "n_bits must lie in"),
-        ("n_bitss=8", "unknown values n_bitss"),
-        ("correlation=0", "correlation must be above 0"),
-        ("false_alarm=2", "false_alarm must lie strictly between 0 and 1"),
-    ],
-)
-def test_bad_values_are_named(client, query, message):
-    answer = client.get(f"/secret/api/describe?{query}")
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]
-
-
 def test_entries_and_their_neighbors(client, index):
     made, signals = index
     assert client.get("/secret/api/summary").json()["index"]["n_entries"] == 300

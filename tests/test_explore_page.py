@@ -1,11 +1,8 @@
 """The page of ``topsign explore`` in a real browser: Debian's Chromium, driven by Selenium."""
 
-import json
-import re
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -112,29 +109,3 @@ def test_entries_can_be_looked_up(browser, address):
     WebDriverWait(browser, PATIENCE).until(lambda _: heading.text == "Neighbours of vector.npy")
     assert browser.find_element(By.CSS_SELECTOR, "#neighbors tr").text.startswith("33 ")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#histogram rect.bar")) == 40
-
-
-def test_a_phone_in_the_dark_and_no_request_elsewhere(browser, address):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    )
-    colors = {}
-    for scheme in ("light", "dark"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        browser.get(address[0])
-        wait_for_plan(browser)
-        colors[scheme] = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, "nothing sticks out"
-    assert colors["light"] == "rgb(255, 255, 255)"
-    assert sum(map(int, re.findall(r"\d+", colors["dark"])[:3])) < 150
-    host = address[0].split("/")[2]
-    asked = []
-    deadline = time.monotonic() + PATIENCE
-    while len(asked) <= 4 and time.monotonic() < deadline:
-        events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-        asked += [
-            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
-        ]
-    assert len(asked) > 4
-    assert all(url.split("/")[2] == host for url in asked if not url.startswith("data:")), asked

@@ -6,21 +6,13 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-import reference
 from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import export
 from topsign.families import AdaptiveRecipe, GroupedRecipe
-from topsign.projections import Projected
 
 SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024), (2, 16), (30, 240)]  # the last two are grouped codes
-FAMILIES = {
-    "adaptive": lambda **options: ts.Index(32, family="adaptive", n_bits=8, random_state=7, **options),
-    "grouped": lambda **options: ts.Index(32, family="grouped", n_bytes=3, random_state=7, **options),
-    "sign": lambda **options: ts.Index(32, family="sign", n_bytes=3, random_state=7, **options),
-    "trellis": lambda **options: ts.Index(32, n_bytes=5, random_state=7, **options),
-}
 
 
 def make_codes(rng, n_codes, n_bits, n_pool):
@@ -34,33 +26,6 @@ def make_codes(rng, n_codes, n_bits, n_pool):
     locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
     recipe = AdaptiveRecipe.make(n_features=n_pool, n_bits=n_bits, random_state=7)
     return ts.AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
-
-
-def make_projected(rng, n_queries, codes):
-    """Random projections of queries, in the space of the codes."""
-    return Projected.of(rng.standard_normal((n_queries, codes.n_pool)).astype(np.float32), codes.recipe)
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
-def test_bits_and_signs_by_the_definition(rng, n_bits, n_pool):
-    """Hamming distances of one-hot bits and dot products of signs are functions of the mismatches."""
-    codes = make_codes(rng, 6, n_bits, n_pool)
-    projected = make_projected(rng, 4, codes)
-    wanted = np.array(
-        [
-            [
-                reference.mismatches(query >= 0, signs > 0, rows)
-                for rows, signs in zip(codes.locations, codes.signs, strict=True)
-            ]
-            for query in projected
-        ]
-    )
-    entries, queries = codes.to_bits(), ts.query_bits(projected)
-    distances = np.bitwise_count(queries[:, np.newaxis] ^ entries).sum(axis=2)
-    assert_array_equal(distances, n_pool - n_bits + 2 * wanted)
-    assert_array_equal(codes.to_sparse() @ np.where(projected >= 0, 1, -1).T, n_bits - 2 * wanted.T)
-    texts = export.bit_texts(entries, 2 * n_pool)
-    assert_array_equal(np.packbits(np.array([list(text) for text in texts]) == "1", axis=1, bitorder="little"), entries)
 
 
 def test_bits_of_a_sign_index_are_plain_signs(rng):
@@ -122,29 +87,6 @@ def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, 
     assert_array_equal(table.project(queries), index.project(queries))
 
 
-@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_goes_through_parquet(rng, tmp_path, family, metric):
-    """An index and codes round-trip in every form of the codes, including their recipe."""
-    index = FAMILIES[family](metric=metric)
-    signals = rng.standard_normal((700, 32)).astype(np.float32)
-    held = index.get(index.add(signals))
-    assert {"codes", "dense"} <= set(held.codes.forms)
-    for source in (index, held.codes):
-        for form in held.codes.forms:
-            export.write_parquet(tmp_path / "it.parquet", source, form=form)
-            if form == "dense":
-                vectors = pyarrow.parquet.read_table(tmp_path / "it.parquet").column("vector")
-                assert_array_equal(np.stack(vectors.to_pylist()), held.codes.decode())
-                continue
-            table = export.read_parquet(tmp_path / "it.parquet")
-            assert type(table.codes) is type(held.codes)
-            assert table.codes == held.codes
-            assert table.recipe == index.recipe
-            assert table.entries.ids.tolist() == held.ids.tolist()
-            assert_array_equal(table.project(signals[:3]), index.project(signals[:3]))
-
-
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_codes_without_an_index_and_empty_codes(rng, form):
     encoder = ts.Encoder(100, family="adaptive", n_bits=12, random_state=7).fit(np.zeros((1, 100)))
@@ -157,20 +99,6 @@ def test_codes_without_an_index_and_empty_codes(rng, form):
     empty = export.from_arrow(export.to_arrow(codes[:0], form=form))
     assert len(empty.entries) == len(empty.codes) == 0
     assert empty.recipe == encoder.recipe_
-
-
-def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
-    index = ts.Index(100, family="sign", n_bytes=8, random_state=7)
-    index.add(rng.standard_normal((7, 100)))
-    for form in ("codes", "bits"):
-        export.write_parquet(tmp_path / "signs.parquet", index, form=form)
-        table = export.read_parquet(tmp_path / "signs.parquet")
-        assert table.codes == index.get(range(7)).codes
-        (name,) = {"code", "bits"} & set(pyarrow.parquet.read_schema(tmp_path / "signs.parquet").names)
-        stored = pyarrow.parquet.read_table(tmp_path / "signs.parquet").column(name).to_pylist()
-        assert b"".join(stored) == index.get(range(7)).codes.data.tobytes()
-    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'dense' for sign codes, got 'sparse'"):
-        export.to_arrow(index, form="sparse")
 
 
 def test_the_schema_says_what_the_columns_are(rng):

@@ -18,14 +18,6 @@ def run(script, *arguments):
     return shown.stdout
 
 
-@posix
-def test_writers_killed_at_random_instants_lose_nothing():
-    shown = run("kill.py", "--rounds", 20)
-    assert "20 writers killed" in shown
-    for words in ("add", "remove", "compact", "committing"):
-        assert words in shown
-
-
 needs_shim = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
 )

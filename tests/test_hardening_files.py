@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 import topsign as ts
 from topsign import codes, export
 from topsign.cli.app import app
-from topsign.signals import Place, open_file
 
 pytestmark = pytest.mark.slow
 
@@ -34,55 +33,6 @@ def test_a_sample_of_every_attack():
 
 
 # Archives and tables
-
-
-def read_signals(path):
-    rows = open_file(Place.at(path)).rows()
-    return np.asarray(rows[0 : rows.shape[0]])
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_damaged_npz_is_refused(tmp_path, rng, signals, compressed):
-    (np.savez_compressed if compressed else np.savez)(tmp_path / "a.npz", signals=signals)
-    whole = (tmp_path / "a.npz").read_bytes()
-    for at in rng.integers(200, len(whole) - 200, 40):
-        damaged = bytearray(whole)
-        damaged[at] ^= 1 << int(rng.integers(8))
-        (tmp_path / "b.npz").write_bytes(damaged)
-        with pytest.raises(ts.StorageError):
-            make_index().add(read_signals(tmp_path / "b.npz"))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_table_of_codes_is_refused(tmp_path, rng, signals, form):
-    pytest.importorskip("pyarrow")
-    index = make_index()
-    index.add(signals, metadata=[{"n": n} for n in range(60)])
-    export.write_parquet(tmp_path / "a.parquet", index, form=form)
-    expected = export.read_parquet(tmp_path / "a.parquet").entries
-    whole, wrong = (tmp_path / "a.parquet").read_bytes(), 0
-    for at in rng.integers(0, len(whole), 150):
-        damaged = bytearray(whole)
-        damaged[at] ^= 1 << int(rng.integers(8))
-        (tmp_path / "b.parquet").write_bytes(damaged)
-        try:
-            found = export.read_parquet(tmp_path / "b.parquet").entries
-        except ts.StorageError:
-            continue
-        same = np.array_equal(found.ids, expected.ids) and found.codes == expected.codes
-        wrong += not (same and found.metadata == expected.metadata)
-    assert wrong == 0
-
-
-@pytest.mark.parametrize("lengths", [(3, 5, 4, 4), (4, 4, 4, 3), (4, 4, 4, 0)])
-def test_ragged_lists_are_refused(tmp_path, lengths):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    lists = pyarrow.array([[1.0] * n for n in lengths])
-    with pytest.raises(ValueError, match="lists of one length"):
-        ts.Index(4, family="adaptive", n_bits=2).add(lists)
-    parquet.write_table(pyarrow.table({"a": lists}), tmp_path / "a.parquet")
-    with pytest.raises(ts.StorageError, match="signals differ in length"):
-        read_signals(tmp_path / "a.parquet")
 
 
 def test_messages_that_claim_more_than_they_hold_are_refused():

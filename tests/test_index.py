@@ -1,6 +1,5 @@
 """Indexes return exactly the results of comparing every entry, with valid significance."""
 
-import pickle
 import threading
 import tracemalloc
 
@@ -14,9 +13,7 @@ import topsign as ts
 from topsign import kernels
 from topsign.index import addition
 from topsign.search import query_blocks
-from topsign.significance.null_distributions import ScoreNull, SignsLaw
 from topsign.store import segments
-from topsign.theory.order_statistics import Selection
 
 pytestmark = pytest.mark.core
 
@@ -277,17 +274,6 @@ def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
         found = index.search(queries, k=len(signals), scoring=scoring, **options)
         expected = [[naive.p_value(row, i, scoring) for i in found.ids[row]] for row in range(5)]
         assert_allclose(found.p_values, expected, rtol=P_VALUE_ERROR)
-
-
-@pytest.mark.parametrize("pool", ["hadamard", "gaussian"])
-def test_interpolated_p_values_follow_the_theory(pool):
-    table = SignsLaw(Selection(512, 8192), n_features=8192, projection=pool)
-    scores = np.linspace(-0.1, 0.27, 60)
-    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool}
-    expected = ts.significance.match_pvalue(scores, scoring="asymmetric", **law)
-    assert expected.min() < 1e-30
-    assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
-    assert_allclose(table.score_pvalues(np.array([ScoreNull(table).threshold(1e-9)])), 1e-9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
@@ -634,66 +620,3 @@ def test_ids_run_out(rng):
     with pytest.raises(ValueError, match="no ids are left after 9223372036854775807"):
         index.add(X[0])
     assert 2**63 - 1 in index
-
-
-@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
-def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scoring):
-    index = ts.Index(64, family="adaptive", n_bits=16, random_state=0)
-    for n in (70, 30, 10):
-        index.add(rng.standard_normal((n, 64)))
-    assert index.info["segments"] == 3
-    calls = []
-    kernel = kernels.active().rank
-
-    def counted(scoring, segments, *arguments, **options):
-        calls.append(len(segments))
-        return kernel(scoring, segments, *arguments, **options)
-
-    monkeypatch.setattr(kernels.active(), "rank", counted)
-    index.search(rng.standard_normal((5, 64)), k=3, scoring=scoring)
-    assert calls == [3]
-
-
-MAKERS = {
-    "adaptive": lambda **options: ts.Index(family="adaptive", n_bits=16, **options),
-    "grouped": lambda **options: ts.Index(family="grouped", n_bytes=8, **options),
-    "sign": lambda **options: ts.Index(family="sign", n_bytes=12, **options),
-    "trellis": lambda **options: ts.Index(n_bytes=8, basis="hadamard", center=False, **options),
-}
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("family", MAKERS)
-@pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")
-def test_every_method_works_with_every_family(rng, tmp_path, family, metric):
-    signals = rng.standard_normal((900, 96)).astype(np.float32) * rng.uniform(0.5, 2, (900, 1)).astype(np.float32)
-    signals[450:] = signals[:450] + 0.3 * rng.standard_normal((450, 96))
-    notes, queries = [{"half": int(row >= 450)} for row in range(900)], signals[:20] + np.float32(0.1)
-    options = {"n_features": 96, "metric": metric, "originals": "float32", "random_state": 7}
-    index = MAKERS[family](path=tmp_path / "index", **options)
-    index.add(signals, metadata=notes)
-    index.calibrate(rng.standard_normal((400, 96)), false_alarm=0.01)
-    index.learn_regions(n_regions=16)
-    own = np.arange(20)
-    found = index.search(queries, k=900)
-    assert np.isfinite(found.p_values).all()
-    if metric == "correlation":
-        assert_array_equal(np.sort(found.ids[:, :2], axis=1), np.stack([own, own + 450], axis=1))
-    assert_array_equal(index._search(queries, 5, recall=None, probes=16).ids, found.ids[:, :5])
-    assert set(index.search(queries, k=5, where="half == 1").ids.ravel().tolist()) <= set(range(450, 900))
-    exact = index.search(queries, k=5, rescore=900)
-    inner = queries.astype(float) @ signals.astype(float).T
-    cosines = inner / np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(signals, axis=1))
-    truth = inner if metric == "inner_product" else cosines
-    assert_allclose(exact.scores, -np.sort(-truth, axis=1)[:, :5], rtol=2e-3)
-    threshold = float(found.scores[:, 3].min())
-    assert_array_equal(index.within(queries, threshold=threshold).ids, found.ids[found.scores >= threshold])
-    matches = index.within(queries, false_alarm=0.05)
-    for row in range(20):
-        assert {row, row + 450} <= set(matches.ids[matches.starts[row] : matches.starts[row + 1]].tolist())
-    pairs = index.pairs(k=1)
-    assert np.isin(np.arange(450), pairs.first[pairs.second == pairs.first + 450]).mean() > 0.95
-    groups = index.groups(threshold=float(np.sort(pairs.scores)[-200]))
-    assert sum(set(group) == {group[0], group[0] + 450} for group in groups) > 100
-    for other in (ts.open_index(tmp_path / "index"), pickle.loads(pickle.dumps(index))):
-        assert_array_equal(other.search(queries, k=5).ids, found.ids[:, :5])

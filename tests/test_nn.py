@@ -18,7 +18,6 @@ from topsign.nn import layer, operators
 from topsign.nn.operators import DecodedHead
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")]
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(autouse=True)

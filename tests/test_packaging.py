@@ -80,14 +80,6 @@ print([name for name in {heavy} if name in sys.modules])
     assert (shown.stdout, shown.stderr) == ("[]\n", "")
 
 
-def test_the_command_line_is_light(tmp_path):
-    """Commands import what only they need when they run."""
-    heavy = ["scipy.stats", "scipy.optimize", "pandas", "sklearn"]
-    program = f"import sys, topsign.cli; print([name for name in {heavy} if name in sys.modules])"
-    shown = run("-W", "error", "-c", program, cwd=tmp_path)
-    assert (shown.stdout, shown.stderr) == ("[]\n", "")
-
-
 USER = """
 import numpy as np
 import numpy.typing as npt

@@ -131,15 +131,6 @@ def test_inputs_of_every_type_and_order(make, rng, dtype, tmp_path):
     assert_allclose(one[0], expected[2], rtol=0, atol=rounding(60, 8))
 
 
-def test_writable_memory_maps_keep_what_was_written(tmp_path, rng):
-    np.save(tmp_path / "signals.npy", np.zeros((5, 64), np.float32))
-    private = np.load(tmp_path / "signals.npy", mmap_mode="c")
-    private[:] = rng.standard_normal((5, 64))
-    before = private.copy()
-    ts.make_projection("hadamard", n_features=64, random_state=7).apply(private)
-    assert_array_equal(private, before)
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_threads_and_batches_do_not_change_a_bit(path, rng, n_threads):
     projection = ts.make_projection("hadamard", n_features=100, n_pool=150, random_state=7)

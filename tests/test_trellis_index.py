@@ -1,7 +1,5 @@
 """Indexes of trellis codes: searches agree with the definition, and files store the learned recipe."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,46 +26,6 @@ def make(signals, **options):
     if not index.is_fitted:
         index.fit(signals)
     return index
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_searches_equal_sorting_all_scores(rng, options):
-    signals, queries = steep(rng, 700), steep(rng, 9)
-    index = make(signals, **options)
-    ids = index.add(signals[:400])
-    index.add(signals[400:], ids=np.arange(1000, 1300)[::-1])
-    index.remove(ids[10:20])
-    everyone = index.ids
-    codes = index.get(everyone).codes
-    scores = codes.scores(_encoder(index).project(queries))
-    found = index.search(queries, k=15)
-    for q in range(9):
-        order = np.lexsort((everyone, -scores[q].astype(np.float64)))[:15]
-        assert_array_equal(found.ids[q], everyone[order])
-        assert_array_equal(found.scores[q], scores[q][order])
-    limit = float(np.sort(found.scores[:, 3])[4])
-    matches = index.within(queries, threshold=limit)
-    for q in range(9):
-        here = slice(matches.starts[q], matches.starts[q + 1])
-        assert set(matches.ids[here]) == set(everyone[scores[q] >= np.float32(limit)])
-    some = index.search(queries, k=5, among=everyone[::3])
-    assert set(some.ids.ravel()) <= set(everyone[::3])
-    exact = index.search(queries, k=3, rescore=lambda ids: np.stack([_signal(signals, one) for one in ids]))
-    assert (np.diff(exact.scores, axis=1) <= 0).all()
-    for query, ids, scores in zip(queries, exact.ids, exact.scores, strict=True):  # for signals without centring
-        rows = np.stack([_signal(signals, one) for one in ids])
-        cosines = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
-        assert_allclose(scores, cosines, rtol=1e-5)
-
-
-def _signal(signals, id):
-    return signals[id] if id < 400 else signals[400 + 1299 - id]
-
-
-def _encoder(index):
-    encoder = ts.Encoder(n_bytes=index.recipe.n_bytes)
-    encoder.recipe_, encoder.n_features_in_ = index.recipe, index.n_features
-    return encoder
 
 
 def test_inner_products_use_norms(rng):
@@ -143,28 +101,6 @@ def test_calibration_gives_p_values_to_a_learned_basis(rng):
     assert index.check(impostors[500:], recall=None).null.trusted
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_files_keep_recipe_and_entries(rng, tmp_path, options):
-    signals, path = steep(rng, 700), tmp_path / "i.topsign"
-    with make(signals, path=path, **options) as index:
-        index.add(signals)
-        expected = index.search(signals[:5], k=4)
-        recipe = index.recipe
-    with ts.open_index(path) as again:
-        assert again.family == "trellis"
-        assert again.recipe == recipe
-        found = again.search(signals[:5], k=4)
-        assert_array_equal(found.ids, expected.ids)
-        assert_array_equal(found.scores, expected.scores)
-        again.verify()
-        again.add(signals[:3], ids=[5000, 5001, 5002])
-    joined = ts.Index(32, n_bytes=5, random_state=1, path=path, **options)
-    assert len(joined) == 703
-    joined.close()
-    with pytest.raises(ValueError, match="was written with"):
-        ts.Index(32, n_bytes=6, path=path)
-
-
 def test_drift_says_how_well_the_basis_fits(rng):
     signals = steep(rng, 2000)
     index = make(signals)
@@ -236,14 +172,3 @@ def test_a_sample_that_does_not_stay_in_memory_gives_the_same_recipe(rng, monkey
     kept = ts.Index(**options).fit(signals)
     monkeypatch.setattr(trellis, "HELD_VALUES", 0)
     assert ts.Index(**options).fit(signals).recipe == kept.recipe
-
-
-def test_a_recipe_that_has_searched_can_be_pickled(rng):
-    """Addresses that a search has kept stay in their process."""
-    signals = steep(rng, 700)
-    index = make(signals)
-    index.add(signals)
-    expected = index.search(signals[:3])
-    other = ts.Index.from_recipe(pickle.loads(pickle.dumps(index.recipe)))
-    other.add(signals)
-    assert_array_equal(other.search(signals[:3]).scores, expected.scores)
