@@ -179,10 +179,10 @@ def test_a_refused_change_leaves_no_files(url, signals, monkeypatch):
     assert set(files_of(url)) == stored
     second.refresh()
 
-    def fail(_self):
+    def fail(_self, _folders):
         raise MemoryError("no memory to sync")
 
-    monkeypatch.setattr(FileWriter, "sync", fail)
+    monkeypatch.setattr(Bucket, "sync", fail)
     with pytest.raises(MemoryError, match="no memory to sync"):
         second.add(large)
     assert set(files_of(url)) == stored

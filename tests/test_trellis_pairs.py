@@ -148,7 +148,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     for wrong, why in (
         (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--n-bytes"),
+        ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "family='trellis' needs n_bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "is an index, which already has codes and ids"),
     ):
         assert why in run(wrong, code=2)

@@ -154,7 +154,7 @@ class ProjectedRecipe(Recipe):
     def operator(self) -> Projection:
         """The projection; StorageError unless it is the one that the record of this recipe was written with."""
         stored = self.__dict__.get("expected_fingerprint")
-        if stored not in (None, self.projection_fingerprint):
+        if stored is not None and stored != self.projection_fingerprint:
             raise StorageError(
                 "recipe",
                 "recipe",
