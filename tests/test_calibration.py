@@ -192,15 +192,6 @@ def test_groups_hold_their_family_wise_rate(rng, law, options, complete):
     assert (index.pairs(false_alarm=0.1).log10_p_values < np.log10(0.1 / 320)).all()
 
 
-def test_repeated_impostors_count_once(rng):
-    index = ts.Index(128, family="adaptive", n_bits=24, random_state=1)
-    index.add(anisotropic(rng, 3000))
-    with pytest.raises(ValueError, match="at least 153 impostors to calibrate with, got 10;"):
-        index.calibrate(np.tile(anisotropic(rng, 10), (60, 1)))
-    impostors = anisotropic(rng, 200)
-    assert index.calibrate(np.concatenate([impostors, impostors])).n_queries == 200
-
-
 def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
     signals, impostors = anisotropic(rng, 1500), anisotropic(rng, 400)
     path = tmp_path / "index.topsign"

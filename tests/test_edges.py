@@ -84,40 +84,28 @@ def test_bad_requests_are_answered_with_4xx(signals, tmp_path):
     client = testclient.TestClient(
         make_app(index, token="t", port=80), base_url="http://127.0.0.1:80", raise_server_exceptions=False
     )
+    large, huge = "9" * 400, "9" * 5000
     bad = [
-        "describe?n_entries=" + "9" * 5000,
-        "describe?n_entries=" + "9" * 400,
-        "describe?n_features=64&n_pool=64&n_bits=8&correlation=nan",
-        "plan?n_entries=" + "9" * 400,
-        "entries?start=" + "9" * 5000,
+        f"describe?n_entries={huge}",
+        f"describe?n_entries={large}",
+        f"plan?n_entries={large}",
         "entries?start=%C2%B2",
-        "neighbors?id=" + "9" * 400,
-        "neighbors?id=" + "9" * 5000,
-        "neighbors?id=%00",
+    ]
+    bad += ["describe?n_features=64&n_pool=64&n_bits=8&correlation=nan", f"entries?start={huge}", "neighbors?id=%00"]
+    bad += [
+        f"neighbors?id={large}",
+        f"neighbors?id={huge}",
+        f"neighbors?id=1&k={huge}",
         "neighbors?id=1&k=0",
-        "neighbors?id=1&k=" + "9" * 5000,
         "neighbors",
     ]
     for query in bad:
         answer = client.get(f"/t/api/{query}", headers={"host": "127.0.0.1:80"})
         assert 400 <= answer.status_code < 500, (query[:40], answer.status_code)
         assert answer.json()["error"]
-    huge = (
-        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }".ljust(128)
-        + b"\n"
-    )
-    for content in [
-        b"",
-        b"[",
-        b"[[1, 2], [3]]",
-        b"{}",
-        b'["a"]',
-        b"[1e999]",
-        b"\xff\xfe",
-        b"\x93NUMPY",
-        huge,
-        b"[" * 10**5,
-    ]:
+    shape = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }"
+    contents = [b"", b"[", b"[[1, 2], [3]]", b"{}", b'["a"]', b"[1e999]", b"\xff\xfe", b"\x93NUMPY", b"[" * 10**5]
+    for content in [*contents, shape.ljust(128) + b"\n"]:
         answer = client.post("/t/api/search", content=content, headers={"host": "127.0.0.1:80"})
         assert 400 <= answer.status_code < 500, (content[:40], answer.status_code)
 

@@ -298,23 +298,3 @@ def test_unusable_signals_are_reported(rng):
         assert len(part.queries) >= 10
     with pytest.raises(ValueError, match="n_bits must be in"):
         ts.evaluate(signals, n_bits=[65])
-
-
-def test_the_command(tmp_path, rng):
-    np.save(tmp_path / "x.npy", embeddings(rng, 400))
-    line = ["evaluate", str(tmp_path / "x.npy"), "--n-bits", "8", "--page", str(tmp_path / "page")]
-    result = CliRunner().invoke(app, line, env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
-    assert "recommended: " in result.stdout
-    assert "asked: 95% of the true 10 nearest" in result.stdout
-    assert "topsign build" in result.stdout
-    assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
-    result = CliRunner().invoke(app, [*line[:4], "--json", "--n-signals", "9000", "--target-recall", "0.9"])
-    record = json.loads(result.stdout)
-    assert (record["n_signals"], record["target_recall"]) == (9000, 0.9)
-    families = {one["configuration"]["family"] for one in record["candidates"]}
-    assert families == {"adaptive", "grouped", "sign", "trellis"}
-    np.save(tmp_path / "few.npy", embeddings(rng, 9))
-    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
-    assert result.exit_code == 2
-    assert "an evaluation needs at least 210 usable signals" in result.stderr

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client 
 from starlette.testclient import TestClient
 
 from topsign.explore import make_app
-from topsign.explore.sizes import CodeSizes, describe, make_plan
+from topsign.explore.sizes import CodeSizes, describe
 
 PORT = 8123
 
@@ -57,23 +57,6 @@ def test_numbers_are_those_of_the_theory():
     curve = ts.theory.roc(**same, **shape, scoring="hamming")
     line = found["roc"][1]
     assert_allclose(line["y"], np.interp(line["x"], curve.pfa, curve.pd))
-
-
-def test_a_plan_comes_with_its_commands():
-    plan = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, detection=0.9))
-    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024)
-    assert f"--n-bits {expected.n_bits} --n-pool {expected.n_pool}" in plan["commands"][0]
-    assert plan["lines"] == expected.lines()
-    grouped = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, family="grouped"))
-    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024, family="grouped")
-    assert f"--family grouped --n-bytes {expected.n_bytes}" in grouped["commands"][0]
-    assert grouped["commands"][1].endswith("--scoring asymmetric")
-    trellis = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, family="trellis"))
-    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024, family="trellis")
-    assert f"--family trellis --n-bytes {expected.n_bytes} " in trellis["commands"][0]
-    unreachable = make_plan(CodeSizes(n_features=64, n_pool=64, n_bits=8, correlation=0.01, detection=0.99))
-    assert not unreachable["reached"]
-    assert "cannot be reached" in unreachable["message"]
 
 
 def test_entries_and_their_neighbors(client, index):

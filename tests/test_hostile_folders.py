@@ -12,12 +12,11 @@ import warnings
 
 import numpy as np
 import pytest
-from folders import column_places, files_of, flip, rewrite, rewrite_recipe, size_of, write_manifest_text
+from folders import column_places, flip, rewrite, rewrite_recipe, size_of, write_manifest_text
 from numpy.testing import assert_array_equal
 from small import N_FEATURES, make_index
 
 import topsign as ts
-from topsign.store import segments
 
 pytestmark = pytest.mark.core
 
@@ -308,38 +307,6 @@ def test_a_few_rows_are_verified_without_reading_the_others(tmp_path, rng):
                 call()
 
 
-def test_metadata_that_is_not_json_is_refused(filled):
-    def change(columns):
-        columns["metadata.text"][:] = ord("{")
-
-    rewrite(filled, change)
-    with ts.open_index(filled) as index, pytest.raises(ts.StorageError, match="metadata"):
-        index.get([0])
-
-
-def test_refused_additions_do_not_grow_the_file(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)
-    path = tmp_path / "a.topsign"
-    index = make_index(path=path)
-    index.add(rng.standard_normal((10, N_FEATURES)))
-    bad = rng.standard_normal((640, N_FEATURES))
-    bad[-1] = np.nan
-    index.add(bad[:-1], ids=range(1000, 1639))
-    index.remove(range(1000, 1639))
-    index.compact()
-    before = files_of(path)
-    for _ in range(15):
-        with pytest.raises(ValueError, match="row 639"):
-            index.add(bad)
-    assert files_of(path) == before
-    empty = bad.copy()
-    empty[-1] = 0
-    with pytest.raises(ValueError, match=r"signals\[639\] is all zeros"):
-        index.add(empty)
-    assert files_of(path) == before
-    index.verify()
-
-
 def test_creators_at_once_join_the_first(tmp_path):
     """Processes with different seeds end up with one index, and no addition is lost."""
     path, made, problems = tmp_path / "a.topsign", [], []
@@ -376,13 +343,8 @@ def test_abandoned_drafts_are_removed_although_others_vanish(tmp_path):
 @pytest.mark.parametrize(
     "best",
     [
-        [0.5] * 200,
-        [1e-300 * n for n in range(200)],
         [5e-324] * 200,
-        [0.0] * 200,
-        [1e300 * n for n in range(200)],
         [-1e300] * 199 + [1e300],
-        [0.1],
     ],
     ids=lambda best: f"{best[0]} to {best[-1]}",
 )

@@ -83,15 +83,3 @@ def test_one_round_is_not_enough_for_a_spike(rng):
     spike = np.eye(1, 1024).repeat(8, axis=0)
     measured, standard_error = measured_hamming("hadamard", spike, 50, rng, rounds=1)
     assert measured - expected_hamming(CORRELATION, 64, 1024) > 20 * standard_error
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 8), (32, 1024), (100, 100), (512, 8192), (5, 2**24)])
-def test_mean_kept_magnitude_is_exact(n_bits, n_pool):
-    """Compare with the integral over order statistics: (1/m) int s M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
-
-    def integrand(s):
-        return s * n_pool / n_bits * halfnorm.pdf(s) * binom.cdf(n_bits - 1, n_pool - 1, halfnorm.sf(s))
-
-    middle = halfnorm.isf(min(0.9, n_bits / n_pool))
-    expected = quad(integrand, 0, 14, points=[middle], limit=400, epsabs=0, epsrel=1e-11)[0]
-    assert ts.theory.mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool) == pytest.approx(expected, rel=1e-9)

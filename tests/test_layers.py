@@ -48,11 +48,7 @@ INNER_LAYERS = {
         {"planning"},
         {"__init__"},
     ],
-    "significance": [
-        {"p_values", "likelihood_ratios"},
-        {"null_distributions", "score_calibration"},
-        {"__init__"},
-    ],
+    "significance": [{"p_values", "likelihood_ratios"}, {"null_distributions", "score_calibration"}, {"__init__"}],
     "families": [
         {"comparison"},
         {"base", "agreement"},
@@ -62,20 +58,8 @@ INNER_LAYERS = {
         {"adaptive", "trellis_pairs"},
         {"__init__"},
     ],
-    "store": [
-        {"backends", "segments"},
-        {"versions"},
-        {"stored_columns", "memory"},
-        {"folder_store"},
-        {"__init__"},
-    ],
-    "search": [
-        {"engine", "regions", "sample"},
-        {"query_block", "pairs"},
-        {"originals"},
-        {"recall"},
-        {"__init__"},
-    ],
+    "store": [{"backends", "segments"}, {"versions"}, {"stored_columns", "memory"}, {"folder_store"}, {"__init__"}],
+    "search": [{"engine", "regions", "sample"}, {"query_block", "pairs"}, {"originals"}, {"recall"}, {"__init__"}],
     "index": [
         {"significance", "filters"},
         {"entries"},
@@ -89,10 +73,7 @@ INNER_LAYERS = {
 }
 """Modules within a package, in the order in which they may import each other."""
 
-LATE = {
-    ("families", "base"): {"weight_coding"},
-    ("families", "trellis"): {"trellis_pairs"},
-}
+LATE = {("families", "base"): {"weight_coding"}, ("families", "trellis"): {"trellis_pairs"}}
 """Imports inside functions that break an import cycle of defaults: a base class and what it returns by default."""
 
 LONGEST = 900

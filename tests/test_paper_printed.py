@@ -105,24 +105,6 @@ def test_theorem_3_is_too_small_everywhere(uv, uw, vw):
     assert (printed.pair_flip_probability(s, uv=uv, uw=uw, vw=vw) < right).all()
 
 
-def test_the_remark_is_harters_approximation_at_the_wrong_rank():
-    value = printed.order_statistic(32, 1024)
-    assert_allclose(value, theory.harter_approximation(2 * (1024 - 32 + 1), n=2048))
-    wanted = theory.order_statistic_mean(32, n=1024)
-    assert abs(theory.harter_approximation(2 * 1024 - 32 + 1, n=2048) - wanted) < 0.001
-    assert wanted - value > 0.28
-
-
-def test_table_1_is_complete():
-    """The table has 21 accuracies: 92.64 uncompressed, and five methods with four sizes."""
-    assert sum(len(row) for row in printed.TABLE_ACCURACY.values()) == 20
-    assert all(
-        70 < accuracy < printed.TABLE_UNCOMPRESSED for row in printed.TABLE_ACCURACY.values() for accuracy in row
-    )
-    # In the paper, sign codes are better than adaptive codes at equal storage with 256 kept.
-    assert printed.TABLE_ACCURACY["sign, equal storage"][3] > printed.TABLE_ACCURACY["adaptive"][3]
-
-
 def test_storage_in_the_table_and_the_demo():
     exact = [theory.storage_bits(n_bits=m, n_pool=1024) for m in printed.TABLE_KEPT]
     assert_allclose(exact, [233.63, 405.10, 679.88, 1081.63], atol=0.005)

@@ -174,8 +174,7 @@ def test_every_erratum_shows_a_difference_and_a_test_that_exists():
 def test_verdicts_follow_from_the_results(parts):
     """Outcomes of the paper's claims about distances and detection, with exact values instead of few draws."""
     exact = replace(
-        parts["roc"],
-        detections=[replace(one, auc=one.exact_auc, auc_error=1e-3) for one in parts["roc"].detections],
+        parts["roc"], detections=[replace(one, auc=one.exact_auc, auc_error=1e-3) for one in parts["roc"].detections]
     )
     fates = {claim.claim: claim.outcome for claim in verdicts.judge_roc(exact)}
     assert list(fates.values()) == [YES, YES, YES, INCONSISTENT]  # the storage differs

@@ -109,11 +109,3 @@ def test_pairs_that_are_not_shown_are_not_formatted():
     assert repr(pairs) == "\n".join(
         ["Pairs: 12", *(f"  name - name: {score:.4f}" for score in pairs.scores[:10]), "  ... 2 more"]
     )
-
-
-def test_k_may_be_given_by_position(found):
-    index, signals, _ = found
-    assert index.search(signals[0], 2).ids.shape == (1, 2)
-    with pytest.raises(TypeError):
-        index.search(signals[0], 2, "hamming")
-    assert np.isnan(index.search(signals[0], 9).scores[0, -1])

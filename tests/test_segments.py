@@ -6,9 +6,7 @@ from folders import content_of, newest, read_manifest, size_of, unpack, write_ma
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments, merge_segments, take_positions
-from topsign.store.folder_store import exists, store_for_recipe
 from topsign.store.segments import cut_segment
 from topsign.store.versions import Manifest
 
@@ -30,11 +28,6 @@ def test_parts_of_a_segment_are_its_entries(limit):
     assert parts[-1].columns.metadata.texts(range(len(parts[-1])))[-1] == b'{"n":9}'
 
 
-def test_a_segment_without_metadata_has_no_bytes_of_them():
-    assert make_segment(0, 10).columns.sizes["metadata"] == 0
-    assert make_segment(0, 10, texts=[b"{}"] * 10).columns.sizes["metadata"] > 0
-
-
 def test_neighbours_are_grouped_while_they_fit():
     snapshot = Snapshot(tuple(make_segment(10 * number, 10) for number in range(10)))
     assert snapshot.groups(limit=30) == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 10)]
@@ -48,17 +41,6 @@ def test_versions_have_positive_numbers_of_64_bits(tmp_path, version):
     write_manifest(tmp_path / "index", read_manifest(tmp_path / "index") | {"version": version})
     with pytest.raises(ts.StorageError, match="damaged: says that it is version"):
         Manifest.from_bytes(newest(tmp_path / "index").read_bytes(), "index", version)
-
-
-def test_a_store_checks_its_path():
-    recipe = SignRecipe.learn(np.ones((1, 16)), n_features=16, n_bytes=2, random_state=7)
-    with pytest.raises(ValueError, match="without a path"):
-        store_for_recipe(recipe, path=None, timeout=3)
-
-
-def test_nothing_exists_in_an_empty_bucket():
-    pytest.importorskip("fsspec", reason="needs the extra distributed: pip install 'topsign[distributed]'")
-    assert not exists("memory://nothing-was-ever-here/index")
 
 
 def test_files_hold_codes_in_blocks_of_byte_planes(tmp_path, rng):

@@ -118,16 +118,7 @@ def call(rng, kernel, scoring, rows):
     """Call one kernel on the codes and return its name."""
     import numpy as np
 
-    from topsign.kernels import (
-        CodeBlocks,
-        CodeRange,
-        Panels,
-        Product,
-        RegionCodes,
-        RoundedQueries,
-        Visits,
-        threads,
-    )
+    from topsign.kernels import CodeBlocks, CodeRange, Panels, Product, RegionCodes, RoundedQueries, Visits, threads
 
     n_queries, n_codes, width = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260])), len(rows), scoring.width
     limit = scoring.limit
