@@ -1,45 +1,33 @@
 """Sphinx configuration, used by ``make docs``."""
 
-import sys
+import json
+import re
 from pathlib import Path
 
-from docutils import nodes
-from sphinx.addnodes import pending_xref
+import typer
+from typer.cli import get_docs_for_click
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_tools"))
+import topsign
+from topsign.cli import app
 
-import command_line  # noqa: E402
-import notebook_pages  # noqa: E402
-import reference_pages  # noqa: E402
-from inventories import write_inventories  # noqa: E402
-
-import topsign  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 project = "topsign"
 author = "the topsign developers"
 copyright = "the topsign developers"
 version = release = topsign.__version__
 
-extensions = [
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.intersphinx",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
-    "sphinx_copybutton",
-]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx.ext.viewcode"]
+extensions += ["sphinx_copybutton"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_tools"]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 
-autodoc_member_order = "bysource"
-toc_object_entries_show_parents = "hide"
+autodoc_default_options = {"members": True, "inherited-members": "tuple", "member-order": "bysource"}
 autodoc_typehints = "none"  # descriptions of parameters state types and shapes
-napoleon_numpy_docstring = True
-napoleon_google_docstring = False
-napoleon_use_ivar = True
-intersphinx_mapping = write_inventories(HERE.parent / "build" / "inventories")
+toc_object_entries_show_parents = "hide"
+numpydoc_show_class_members = False
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
@@ -50,46 +38,42 @@ html_css_files = ["topsign.css"]
 html_copy_source = False
 
 
+def notebook_page(path):
+    """Return a notebook in Markdown; the tests run it."""
+    cells = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(path.read_text())["cells"]]
+    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in cells)
+
+
+def command_line_page():
+    """Return the help of every command, with its examples as blocks."""
+    command = typer.main.get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="topsign"), name="topsign")
+    text = text.replace("# `topsign`", "# Command line", 1).replace("[bold]", "**").replace("[/]", "**")
+    return re.sub(r"(?:^topsign .*\n\n)+", as_console, text, flags=re.MULTILINE)
+
+
+def as_console(examples):
+    """Return paragraphs that are command lines as one block."""
+    return "```console\n" + re.sub(r"^(.+)\n\n", r"$ \1\n", examples[0], flags=re.MULTILINE) + "```\n\n"
+
+
 def write_generated(app):
-    """Write the pages of the API reference, of the command line and of the notebooks."""
-    pages = {f"{name}.rst": text for name, text in reference_pages.pages().items()} | {"cli.md": command_line.page()}
-    write_pages(Path(app.srcdir) / "reference" / "api", pages)
-    notebooks = {f"{name}.md": text for name, text in notebook_pages.pages().items()}
-    write_pages(Path(app.srcdir) / "tutorials" / "notebooks", notebooks)
-
-
-def write_pages(folder, pages):
-    """Write pages that have changed, so that Sphinx does not rebuild the others."""
-    folder.mkdir(exist_ok=True)
-    for old in set(folder.iterdir()) - {folder / name for name in pages}:
-        old.unlink()
-    for name, text in pages.items():
-        page = folder / name
-        if not page.exists() or page.read_text() != text:
+    """Write the pages of the command line and of the notebooks."""
+    tutorials = Path(app.srcdir) / "tutorials" / "notebooks"
+    pages = {tutorials / f"{path.stem}.md": notebook_page(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    pages[Path(app.srcdir) / "reference" / "api" / "cli.md"] = command_line_page()
+    for page, text in pages.items():
+        page.parent.mkdir(exist_ok=True)
+        if not page.exists() or page.read_text() != text:  # Sphinx does not rebuild pages that have not changed
             page.write_text(text)
 
 
-def complete_docstring(app, what, name, value, options, lines):
-    """Describe every parameter in the reference."""
-    if what in ("class", "function", "method") and not isinstance(value, property):
-        lines[:] = reference_pages.complete(name, value, list(lines))
-
-
-BUILTINS = {"bool", "bytes", "dict", "float", "int", "list", "slice", "str", "tuple"}
-ELSEWHERE = {"array": "numpy.ndarray", "Generator": "numpy.random.Generator"}
-
-
-def link_types(app, doctree):
-    """Link types of parameters to classes, and leave other words, such as a shape, without a link."""
-    for node in [*doctree.findall(pending_xref)]:
-        if node.get("refdomain") == "py" and node.get("reftype") == "class" and node.get("refspecific"):
-            target = node["reftarget"]
-            node["reftarget"] = ELSEWHERE.get(target, target)
-            if target not in BUILTINS | ELSEWHERE.keys() and not target[:1].isupper():
-                node.replace_self(nodes.inline("", "", *node.children))
+def skip_foreign(app, what, name, value, skip, options):
+    """Skip members of base classes outside the library."""
+    home = getattr(getattr(value, "fget", value), "__module__", None) or "topsign"
+    return None if home.startswith("topsign") else True
 
 
 def setup(app):
-    app.connect("builder-inited", write_generated)
-    app.connect("doctree-read", link_types)
-    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("builder-inited", write_generated, priority=100)  # before autosummary looks for pages

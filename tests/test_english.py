@@ -19,7 +19,6 @@ SCOPE = (
     "docs/*/*.md",
     "docs/explanation/decisions/*.md",
     "docs/*.py",
-    "docs/_tools/*",
     "examples/**/*.py",
     "benchmarks/**/*.py",
     "experiments/**/*.py",

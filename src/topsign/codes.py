@@ -58,17 +58,17 @@ class Codes:
 
     @classmethod
     def unchecked(cls, data: Bytes, recipe: Recipe) -> Self:
-        """Return codes that our own kernels packed, without checking them."""
+        """Return codes, ``data``, of this ``recipe`` that our own kernels packed, without checking them."""
         return cls(data, recipe=recipe, checked=True)
 
     @staticmethod
     def empty(recipe: Recipe) -> Codes:
-        """Return an empty collection of codes of this recipe."""
+        """Return an empty collection of codes of this ``recipe``."""
         return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Self]) -> Self:
-        """Return the codes of all parts, in order; they must have equal recipes."""
+        """Return the codes of all ``parts``, in order; they must have equal recipes."""
         parts = list(parts)
         if not parts:
             raise ValueError("concatenate needs at least one part, got none")
@@ -97,7 +97,7 @@ class Codes:
         return self.recipe.decode(self.data)
 
     def to_form(self, form: str) -> dict[str, Array]:
-        """Return the codes in a form for other programs: matrices by column name, one row per code.
+        """Return the codes in a ``form`` for other programs: matrices by column name, one row per code.
 
         "codes" are the packed bytes, "dense" the reconstructions; families may have further forms.
         """
@@ -106,7 +106,9 @@ class Codes:
 
     @classmethod
     def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Recipe) -> Self:
-        """Return the codes that :meth:`to_form` wrote, checked; reconstructions cannot be turned back into codes."""
+        """Return the codes of this ``recipe`` from ``values`` that :meth:`to_form` wrote in ``form``, checked;
+        reconstructions cannot be turned back into codes.
+        """
         return cls._of_form(form, values, recipe=recipe)
 
     @classmethod
@@ -117,7 +119,7 @@ class Codes:
         return cls(values["code"], recipe=recipe)
 
     def check_form(self, form: str) -> None:
-        """Raise ValueError if these codes do not have a form."""
+        """Raise ValueError if these codes do not have a ``form``."""
         if form not in self.forms:
             known = ", ".join(map(repr, self.forms))
             raise ValueError(f"form must be one of {known} for {self.recipe.family} codes, got {form!r}")
@@ -184,6 +186,7 @@ def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> Float
         Bits packed little-endian, as every ``transform`` returns them. Leading axes broadcast as in NumPy:
         many codes against one give one distance each.
     n_bits : int
+        Bits of a code; the last byte may hold fewer than eight.
 
     Examples
     --------
@@ -206,7 +209,10 @@ def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> Float
 
 
 def query_bits(projected: npt.ArrayLike) -> Bytes:
-    """Return one-hot bits of queries, (n_queries, ceil(2 * n_pool / 8)), to go with :meth:`AdaptiveCodes.to_bits`."""
+    """Return one-hot bits of ``projected`` queries, (n_queries, ceil(2 * n_pool / 8)).
+
+    They go with :meth:`AdaptiveCodes.to_bits`.
+    """
     projected = as_projected(projected, n_pool=as_signals(projected, name="projected").shape[1])
     positive = projected >= 0
     return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")

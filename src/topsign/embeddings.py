@@ -53,6 +53,7 @@ class SignEmbedding(_Embedding):
     projection : kind or Projection
         "hadamard", "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
     random_state : int, Generator or None
+        Seed of the projection.
 
     Examples
     --------
@@ -74,14 +75,14 @@ class SignEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learn the number of features and make the projection; values are only checked."""
+        """Learn the number of features of ``signals`` and make the projection; ``y`` is ignored."""
         n_bits = check_count(self.n_bits, "n_bits")
         check_finite(self._take_signals(signals))
         self._make_projection(n_bits)
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Return packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed codes of ``signals``, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         signals = check_signals(self, signals)
         out = np.empty((len(signals), -(-self.projection_.n_pool // 8)), np.uint8)
@@ -99,6 +100,7 @@ class UniversalEmbedding(_Embedding):
     Parameters
     ----------
     n_bits : int
+        Projections, one bit each.
     step : float
         Width of a cell, in the units of the projections (a unit-norm signal's have variance one).
     dither : bool
@@ -124,7 +126,7 @@ class UniversalEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learn the number of features, and make the projection and the dither."""
+        """Learn the number of features of ``signals``, and make the projection and the dither; ``y`` is ignored."""
         n_bits = check_count(self.n_bits, "n_bits")
         step = check_positive(self.step, "step")
         checked = self._take_signals(signals)
@@ -135,7 +137,7 @@ class UniversalEmbedding(_Embedding):
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Return packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed codes of ``signals``, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         signals = check_signals(self, signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
@@ -197,7 +199,7 @@ class AdaptiveEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, reference: npt.ArrayLike, y: object = None) -> Self:
-        """Choose the locations for one reference, of shape (n_features,) or (1, n_features)."""
+        """Choose the locations for one ``reference``, of shape (n_features,) or (1, n_features); ``y`` is ignored."""
         signals = as_signals(reference, name="reference")
         if len(signals) != 1:
             raise ValueError(
@@ -217,7 +219,7 @@ class AdaptiveEmbedding(_Embedding):
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Return packed signs of the kept projections, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed signs of the kept projections of ``signals``, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         given: Any = interchanged(signals)
         if not hasattr(given, "tocsr"):

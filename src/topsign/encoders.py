@@ -74,7 +74,10 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learn the recipe: a mean, axes and codebooks if the parameters ask for them, otherwise nothing."""
+        """Learn the recipe from ``signals``: a mean, axes and codebooks if the parameters ask for them.
+
+        ``y`` is ignored.
+        """
         parameters = self.get_params(deep=False)
         n_features = parameters.pop("n_features")
         kind, given = check_parameters("Encoder", parameters.pop("family"), parameters, {})
@@ -87,7 +90,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         return self
 
     def encode(self, signals: npt.ArrayLike) -> Codes:
-        """Return one code per signal.
+        """Return one code for each of the ``signals``.
 
         Signals are read block by block, so memory maps may be larger than memory. A zero signal, or one equal to the
         mean that is subtracted, raises ValueError.
@@ -97,20 +100,20 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         return self.recipe_.codes_type.unchecked(codes, self.recipe_)
 
     def decode(self, codes: Codes) -> Float32:
-        """Return signals reconstructed from their codes, see :meth:`topsign.Codes.decode`."""
+        """Return signals reconstructed from their ``codes``, see :meth:`topsign.Codes.decode`."""
         check_is_fitted(self)
         if codes.recipe != self.recipe_:
             raise ValueError("these codes were made with another recipe; use their own decode()")
         return codes.decode()
 
     def project(self, queries: npt.ArrayLike) -> Float32:
-        """Return the projections of queries, with which codes are compared, (n_queries, n_pool) float32."""
+        """Return the projections of ``queries``, with which codes are compared, (n_queries, n_pool) float32."""
         check_is_fitted(self)
         projected, _ = self.recipe_.project(as_fitted_signals(self, queries, name="queries"))
         return Projected.of(projected, self.recipe_)
 
     def as_projected(self, values: npt.ArrayLike) -> Float32:
-        """Mark values from a file or from several calls as projections of this encoder.
+        """Mark ``values`` from a file or from several calls as projections of this encoder.
 
         Codes reject plain arrays, because signals have the same shape as projections if n_pool is n_features.
         """
@@ -119,7 +122,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         return Projected.of(as_projected(values, n_pool=n_pool), self.recipe_)
 
     def transform(self, signals: npt.ArrayLike) -> Any:
-        """Return features for an estimator, which approximate inner products of signals; a zero signal gives zeros.
+        """Return features for an estimator, which approximate inner products of ``signals``; a zero signal gives zeros.
 
         Of adaptive, grouped and sign codes, sparse rows of +-1 at their locations, (n_signals, n_pool) float32; of the
         others signals reconstructed from their codes, (n_signals, n_features).
@@ -135,7 +138,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         return self.recipe_.features(codes, np.asarray(norms, np.float32))
 
     def to(self, device: str) -> Any:
-        """Return an encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
+        """Return an encoder on a CUDA ``device``, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
 
         The result is a :class:`topsign.gpu.DeviceEncoder`.
         """

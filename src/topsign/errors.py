@@ -26,7 +26,7 @@ class StorageError(Exception):
 
     @classmethod
     def bad_checksum(cls, path: str | os.PathLike[str], section: str, *, stored: int, computed: int) -> Self:
-        """Return the error of a checksum that does not match its data."""
+        """Return the error of a ``section`` of ``path`` whose ``computed`` checksum differs from the ``stored`` one."""
         problem = f"damaged: checksum {stored:08x} stored, {computed:08x} computed; restore the file from a copy"
         return cls(path, section, problem)
 

@@ -49,7 +49,7 @@ Source = Index | Codes
 class CodeTable:
     """Contents of a table of codes."""
 
-    entries: Entries  # ids, codes and metadata
+    entries: Entries  #: ids, codes and metadata
 
     @property
     def codes(self) -> Codes:
@@ -62,7 +62,7 @@ class CodeTable:
         return self.codes.recipe
 
     def project(self, queries: npt.ArrayLike) -> Float32:
-        """Project queries for comparison with the codes, after centring if the codes were centred."""
+        """Project ``queries`` for comparison with the codes, after centring if the codes were centred."""
         signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
         return Projected.of(self.recipe.project(signals)[0], self.recipe)
 
@@ -99,7 +99,10 @@ def write_parquet(
     ids: npt.ArrayLike | None = None,
     metadata: Iterable[Note] | None = None,
 ) -> None:
-    """Write the table of :func:`to_arrow` to a Parquet file in row groups; the file appears when it is complete."""
+    """Write the table of :func:`to_arrow` to the Parquet file ``path``, which appears when it is complete.
+
+    ``source``, ``form``, ``ids`` and ``metadata`` are as for :func:`to_arrow`.
+    """
     arrow = import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
@@ -114,7 +117,7 @@ def write_parquet(
 
 
 def from_arrow(table: Any) -> CodeTable:
-    """Read and validate a table made by :func:`to_arrow`; its rows may have been filtered or reordered.
+    """Read and validate a ``table`` made by :func:`to_arrow`; its rows may have been filtered or reordered.
 
     Raises StorageError if the table has other contents or is damaged.
     """
@@ -122,7 +125,7 @@ def from_arrow(table: Any) -> CodeTable:
 
 
 def read_parquet(path: Path) -> CodeTable:
-    """Read a file written by :func:`write_parquet`; raise StorageError if it has other contents or is damaged."""
+    """Read a file ``path`` written by :func:`write_parquet`; raise StorageError if it is another or damaged."""
     arrow = import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
@@ -274,7 +277,7 @@ def _matrix_of_lists(column: Any, name: str, width: int, path: Path) -> Array:
 def nearest(
     ids: npt.ArrayLike, mismatches: npt.ArrayLike, *, k: int, n_entries: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the k nearest of an engine's results, closest first and ties by ascending id, as an index orders them.
+    """Return the ``k`` nearest of an engine's results, closest first and ties by ascending id, as an index orders them.
 
     Engines break ties arbitrarily, so request more than k results. Raises ValueError if an entry that the engine
     omitted may tie with the k-th.
@@ -305,5 +308,5 @@ def nearest(
 
 
 def bit_texts(packed: Bytes, n_bits: int) -> list[str]:
-    """Return rows of packed bits as strings of zeros and ones."""
+    """Return rows of ``n_bits`` ``packed`` bits as strings of zeros and ones."""
     return [(np.unpackbits(row, count=n_bits, bitorder="little") + ord("0")).tobytes().decode() for row in packed]

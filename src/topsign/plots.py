@@ -28,7 +28,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
-    """Draw a plan: ROC curves of its code and of sign codes with equal storage, and detection rate against bytes."""
+    """Draw a ``plan`` in ``path``: ROC curves of its code and of sign codes of equal size, and detection by bytes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -84,7 +84,7 @@ def _draw_trade_off(axes: Axes, plan: Plan) -> None:
 
 
 def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path) -> None:
-    """Draw a Tippett plot: fractions of known matches and impostors with at least each log10 likelihood ratio.
+    """Draw a Tippett plot in ``path``: fractions of known ``matches`` and ``impostors`` at or above log10 ratios.
 
     With good evidence, most ratios of matches are above zero and most ratios of impostors below.
     """
@@ -104,7 +104,11 @@ def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | P
 
 
 def plot_det(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path, *, closer: str = "larger") -> None:
-    """Draw a detection error trade-off (DET) curve: miss rate against false-alarm rate, as normal deviates."""
+    """Draw a detection error trade-off (DET) curve in ``path``: miss rate against false-alarm rate, as normal deviates.
+
+    ``matches`` and ``impostors`` are scores of known pairs; ``closer`` says whether matches are "larger" or
+    "smaller".
+    """
     from scipy.special import ndtri
 
     scores = check_scores(matches, "matches"), check_scores(impostors, "impostors")

@@ -37,15 +37,15 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 class Alignment:
     """Position of a photograph in the frame of a camera: its scale, and the region of the frame that it shows."""
 
-    scale: float  # pixels of the photograph per pixel of the sensor
-    left: int
-    top: int
-    width: int
-    height: int
-    pce: float
+    scale: float  #: pixels of the photograph per pixel of the sensor
+    left: int  #: first column of the region, in pixels of the sensor
+    top: int  #: first row of the region, in pixels of the sensor
+    width: int  #: width in pixels
+    height: int  #: height in pixels
+    pce: float  #: peak to correlation energy
 
     def words(self, frame: tuple[int, int]) -> str:
-        """Return the position in words, for a frame of this width and height."""
+        """Return the position in words, for a ``frame`` of this width and height."""
         part = f"{self.width} x {self.height} pixels at ({self.left}, {self.top}) of {frame[0]} x {frame[1]}"
         whole = self.width >= 0.99 * frame[0] and self.height >= 0.99 * frame[1]
         region = "the whole frame" if whole else f"a crop of {part}"
@@ -53,7 +53,7 @@ class Alignment:
 
 
 def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
-    """Return the PCE of a residual W and the expected pattern I K, both (height, width), at shift zero.
+    """Return the PCE of a residual W, ``noise``, and the expected ``pattern`` I K, both (height, width), at shift zero.
 
     The PCE is the signed squared correlation at shift zero, divided by the mean square of the correlations at all
     circular shifts outside a neighbourhood of 11 x 11 (Goljan, Fridrich and Filler 2009, Equation 7). Its magnitude is

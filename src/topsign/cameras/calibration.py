@@ -40,14 +40,14 @@ class LikelihoodRatios:
     kind. No ratio is stated between the highest impostor and the lowest match, where no known score lies.
     """
 
-    starts: Float64  # least score of each step, ascending; the first is -inf
-    log10: Float64  # decimal logarithm of the ratio of each step
-    gap: tuple[float, float] | None  # the open interval of scores without a ratio
-    extremes: tuple[float, float]  # lowest impostor and highest match
+    starts: Float64  #: least score of each step, ascending; the first is -inf
+    log10: Float64  #: decimal logarithm of the ratio of each step
+    gap: tuple[float, float] | None  #: the open interval of scores without a ratio
+    extremes: tuple[float, float]  #: lowest impostor and highest match
 
     @classmethod
     def fit(cls, matches: Float64, impostors: Float64) -> Self | None:
-        """Fit the ratios to known scores; None if there are too few, or if matches are not above impostors."""
+        """Fit the ratios to known scores; None if there are too few, or if ``matches`` are not above ``impostors``."""
         matches, impostors = np.sort(matches), np.sort(impostors)
         if len(matches) < MIN_MATCHES or np.median(matches) <= np.median(impostors):
             return None
@@ -61,13 +61,13 @@ class LikelihoodRatios:
         return float(self.log10[0]), float(self.log10[-1])
 
     def ratio(self, score: float) -> float | None:
-        """Return the decimal logarithm of the ratio of a score; None in the gap."""
+        """Return the decimal logarithm of the ratio of a ``score``; None in the gap."""
         if self.gap is not None and self.gap[0] < score < self.gap[1]:
             return None
         return float(self.log10[np.searchsorted(self.starts, score, side="right") - 1])
 
     def note(self, score: float) -> str:
-        """Return why no ratio is stated for a score, or that it is a bound; empty if known scores lie around it."""
+        """Return why no ratio is stated for a ``score``, or that it is a bound; empty if known scores lie around it."""
         if self.gap is not None and self.gap[0] < score < self.gap[1]:
             return (
                 "No likelihood ratio is stated, because no known match or impostor scored between "
@@ -86,7 +86,7 @@ class LikelihoodRatios:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Return the ratios of a record; ValueError, KeyError or TypeError if it is damaged."""
+        """Return the ratios of a ``record``; ValueError, KeyError or TypeError if it is damaged."""
         starts, log10 = (np.array(record[name], np.float64) for name in ("starts", "log10"))
         starts[:1] = -np.inf  # None became nan
         ascending = all(bool((np.diff(one) > 0).all()) for one in (starts, log10))
@@ -148,15 +148,15 @@ class CameraCalibration:
     distributions of their own if there are at least 30 impostor scores of such photographs.
     """
 
-    by_condition: dict[str, Float64]  # stored impostor scores by the condition of the photograph
-    matches: Float64
-    ratios: LikelihoodRatios | None  # None if there are too few match scores, or if they are not above impostors'
-    source: str  # origin of the impostor photographs, in words
-    n_photographs: int  # impostor photographs
-    n_cameras: int  # cameras that they were compared with
-    date: str
-    models: list[str]  # models of the cameras of the impostors; empty if they are not known
-    photographs: list[dict[str, Any]] = field(default_factory=list)  # records of photographs given as impostors
+    by_condition: dict[str, Float64]  #: stored impostor scores by the condition of the photograph
+    matches: Float64  #: scores of pairs that are known to match
+    ratios: LikelihoodRatios | None  #: None if there are too few match scores, or if they are not above impostors'
+    source: str  #: origin of the impostor photographs, in words
+    n_photographs: int  #: impostor photographs
+    n_cameras: int  #: cameras that they were compared with
+    date: str  #: date of creation, as YYYY-MM-DD
+    models: list[str]  #: models of the cameras of the impostors; empty if they are not known
+    photographs: list[dict[str, Any]] = field(default_factory=list)  #: records of photographs given as impostors
 
     def __post_init__(self) -> None:
         n_impostors = len(self.impostors)
@@ -174,7 +174,7 @@ class CameraCalibration:
         return np.concatenate([np.empty(0), *self.by_condition.values()])
 
     def null(self, condition: str) -> ConditionNull:
-        """Return the null distribution for photographs of a condition: their own if it is known, or that of all."""
+        """Return the null distribution for photographs of a ``condition``: their own if it is known, or that of all."""
         return self._nulls[condition if condition in self._nulls else ""]
 
     @cached_property
@@ -183,7 +183,7 @@ class CameraCalibration:
         return {"": ConditionNull(self.impostors, "")} | {name: ConditionNull(one, name) for name, one in own.items()}
 
     def statement(self, condition: str = "") -> str:
-        """Return a description of the null distribution for photographs of a condition; of all by default."""
+        """Return a description of the null distribution for photographs of a ``condition``; of all by default."""
         null = self.null(condition)
         return (
             f"The null distribution was estimated on {self.date} from {null.words} of known impostors ({self.source}; "
@@ -207,7 +207,7 @@ class CameraCalibration:
 
     @classmethod
     def from_json(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        """Return the calibration of a record read from ``path``; StorageError if it is damaged."""
+        """Return the calibration of a ``record`` read from ``path``; StorageError if it is damaged."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")

@@ -39,13 +39,13 @@ bytes 11.2%; from 0.25 bits per pixel on, grouped codes keep more.
 class Camera:
     """One camera of a database."""
 
-    name: str
-    frame: tuple[int, int]  # width and height of its photographs
-    photographs: list[dict[str, Any]]  # file, sha256, scene, bytes, width, height, model, date; some may be missing
-    sums: str | None  # name of the file of sums; None if they are not stored
-    whole: str | None  # name of the file of the fingerprint of the whole frame; None if it is not stored
-    match_scores: list[float]  # scores of enrolled photographs with the fingerprint of the others
-    impostor_scores: dict[str, list[float]]  # scores of enrolled photographs with other cameras, by their condition
+    name: str  #: name of the camera
+    frame: tuple[int, int]  #: width and height of its photographs
+    photographs: list[dict[str, Any]]  #: file, sha256, scene, bytes, width, height, model, date; some may be missing
+    sums: str | None  #: name of the file of sums; None if they are not stored
+    whole: str | None  #: name of the file of the fingerprint of the whole frame; None if it is not stored
+    match_scores: list[float]  #: scores of enrolled photographs with the fingerprint of the others
+    impostor_scores: dict[str, list[float]]  #: scores of enrolled photographs with other cameras, by their condition
 
     @property
     def models(self) -> set[str]:
@@ -53,7 +53,7 @@ class Camera:
         return {str(one["model"]) for one in self.photographs if "model" in one}
 
     def photograph_of_scene(self, scene: bytes | None) -> dict[str, Any] | None:
-        """Return an enrolled photograph that shows a scene, by its signature; None if there is none."""
+        """Return an enrolled photograph that shows a ``scene``, by its signature; None if there is none."""
         known = (one for one in self.photographs if "scene" in one)
         return next((one for one in known if same_scene(bytes.fromhex(one["scene"]), scene)), None)
 
@@ -70,7 +70,7 @@ class Camera:
 
     @classmethod
     def from_json(cls, name: str, record: Any, path: str) -> Camera:
-        """Return the camera of an entry; StorageError if its metadata do not describe a camera."""
+        """Return the camera ``name`` of an entry's metadata, ``record``; StorageError of ``path`` if damaged."""
         try:
             width, height = record["frame"]
             files, photographs = [record[name] for name in ("sums", "whole")], record["photographs"]
@@ -162,21 +162,21 @@ class CameraDatabase:
         return self._described(snapshot, snapshot.locate(snapshot.ids))
 
     def camera(self, name: str) -> Camera:
-        """Return a camera by its name; ValueError if the database does not have it."""
+        """Return a camera by its ``name``; ValueError if the database does not have it."""
         self._check_known(name)
         snapshot = store_of(self.index).snapshot
         (found,) = self._described(snapshot, snapshot.find_text_ids([name.encode()]))
         return found
 
     def fingerprint(self, name: str) -> Float32:
-        """Return the stored fingerprint of a camera, (size, size)."""
+        """Return the stored fingerprint of the camera ``name``, (size, size)."""
         self._check_known(name)
         signals = self.index.get([name]).signals
         assert signals is not None
         return np.asarray(signals[0], np.float32).reshape(self.size, self.size)
 
     def sums(self, camera: Camera) -> FingerprintSums:
-        """Return the sums of a camera; ValueError if they are not stored."""
+        """Return the sums of a ``camera``; ValueError if they are not stored."""
         if camera.sums is None:
             raise ValueError(
                 f"the sums of {camera.name!r} are not stored, so further photographs cannot be added; remove the "
@@ -185,7 +185,7 @@ class CameraDatabase:
         return read_sums(self.sums_folder / camera.sums, shape=(self.size, self.size))
 
     def whole(self, camera: Camera) -> FingerprintSums:
-        """Return the sums over the whole frame of a camera, as precisely as they are stored; ValueError if not."""
+        """Return the sums over the whole frame of a ``camera``, as precisely as they are stored; ValueError if not."""
         if camera.whole is None:
             raise ValueError(
                 f"the fingerprint of the whole frame of {camera.name!r} is not stored; remove the camera and enroll "
@@ -196,7 +196,9 @@ class CameraDatabase:
     def put(
         self, camera: Camera, fingerprint: Float32, sums: FingerprintSums | None, whole: FingerprintSums | None
     ) -> None:
-        """Store a new or known camera in one transaction; call it while holding :meth:`writing`."""
+        """Store a new or known ``camera`` with its ``fingerprint``, ``sums`` and ``whole`` sums in one transaction;
+        call it while holding :meth:`writing`.
+        """
         known = self.camera(camera.name) if camera.name in self else None
         before = set() if known is None else {known.sums, known.whole}
         camera = replace(
@@ -227,7 +229,7 @@ class CameraDatabase:
         self._delete_sums(before - files)
 
     def remove(self, name: str, *, erase: bool = False) -> None:
-        """Remove a camera and its sums; with ``erase``, delete every file of the index that contains its entry."""
+        """Remove the camera ``name`` and its sums; with ``erase``, delete every file that contains its entry."""
         with self.writing():
             known = self.camera(name)
             self.index.remove([name], erase=erase)
@@ -253,7 +255,7 @@ class CameraDatabase:
 
     @contextmanager
     def writing(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock of the database, with changes of other processes loaded."""
+        """Hold the lock of the database, after at most ``timeout`` seconds, with changes of other processes loaded."""
         self.sums_folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(str(self.sums_folder / "lock"), timeout, folder=self.path):
             if self._index is not None:
@@ -271,12 +273,12 @@ class CameraDatabase:
         return None if record is None else CameraCalibration.from_json(record, self.path)
 
     def keep_calibration(self, learned: CameraCalibration) -> None:
-        """Store a calibration with the index."""
+        """Store a ``learned`` calibration with the index."""
         record = learned.to_json()
         store_of(self.index).apply(lambda change: change.sources.update({CALIBRATION: record}))
 
     def scores(self, queries: Float32, cameras: list[str]) -> Float64:
-        """Return the scores of queries W I with the codes of cameras, (n_queries, n_cameras)."""
+        """Return the scores of ``queries`` W I with the codes of ``cameras``, (n_queries, n_cameras)."""
         return code_scores(self.index, queries, cameras)
 
     # Helpers

@@ -32,11 +32,11 @@ MAX_OTHERS = 50
 class Enrolment:
     """Result of an enrolment."""
 
-    camera: str
-    n_enrolled: int  # photographs added now
-    n_photographs: int  # photographs of the camera in total
-    refused: list[PhotographError]  # files left out, with the reason
-    notes: list[str]  # remarks on the quality of the fingerprint
+    camera: str  #: name of a camera, or the camera itself as the database describes it
+    n_enrolled: int  #: photographs added now
+    n_photographs: int  #: photographs of the camera in total
+    refused: list[PhotographError]  #: files left out, with the reason
+    notes: list[str]  #: remarks on the quality of the fingerprint
 
 
 def enroll(
@@ -52,11 +52,12 @@ def enroll(
     keep_fingerprints: bool | None = None,
     progress: Progress | None = None,
 ) -> Enrolment:
-    """Enrol photographs of one camera, new or known, in one transaction.
+    """Enrol the photographs ``paths`` of one camera of a ``database``, new or known, in one transaction.
 
     Files that cannot be used are left out and listed in the result: unreadable images, photographs already enrolled for
     this or another camera, photographs of another frame size, and outliers, which do not correlate with the fingerprint
-    of the other photographs. If no photograph is left, ValueError is raised and nothing is stored.
+    of the other photographs. If no photograph is left, ValueError is raised and nothing is stored. ``progress`` is
+    called with the number of photographs done and the number of all.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ INTENSITY_UNIT, ESTIMATE_UNIT = 256.0, 2.0**-10
 class Residual:
     """Residual W and weighted intensity I of a photograph or a crop, each of shape (height, width)."""
 
-    noise: Float32
-    intensity: Float32  # 0 for saturated and for flat dark pixels
+    noise: Float32  #: noise residual W of a photograph, (size, size)
+    intensity: Float32  #: 0 for saturated and for flat dark pixels
 
     @property
     def n_usable(self) -> int:
@@ -62,7 +62,7 @@ def extract_residual(pixels: Array) -> Residual:
 
     :func:`denoise` is applied to each channel, and the residuals are combined with the weights of luminance. Then
     :func:`remove_linear_pattern` gives rows and columns zero mean, and :func:`filter_spectrum` removes periodic
-    components. ValueError is raised if fewer than a quarter of the pixels are usable.
+    components. ValueError is raised if fewer than a quarter of the ``pixels`` are usable.
     """
     height, width = pixels.shape[:2]
     margins = (0, -height % GRID), (0, -width % GRID), (0, 0)
@@ -107,7 +107,7 @@ def pixel_weights(pixels: Float32) -> Float32:
 
 
 def denoise(channel: Float32, *, sigma: float = SIGMA) -> Float32:
-    """Return a channel without its noise of standard deviation ``sigma``, by Wiener filtering in the wavelet domain.
+    """Return a ``channel`` without its noise of standard deviation ``sigma``: a Wiener filter on wavelet coefficients.
 
     Lukas, Fridrich and Goljan 2006, Appendix A: coefficients of Daubechies 8 wavelets over four levels are multiplied
     by ``v / (v + sigma**2)``, where v is the smallest of the local variances in windows of 3, 5, 7 and 9 coefficients.
@@ -168,11 +168,11 @@ class FingerprintSums:
 
     residuals: Float32
     intensities: Float32
-    n_photographs: int
+    n_photographs: int  #: number of photographs
 
     @classmethod
     def of(cls, photographs: Iterable[Residual]) -> Self:
-        """Return the sums of photographs of one camera, at least one."""
+        """Return the sums of ``photographs`` of one camera, at least one."""
         residuals, intensities, count = np.zeros(()), np.zeros(()), 0
         for one in photographs:
             residuals = residuals + one.noise * one.intensity
@@ -185,7 +185,7 @@ class FingerprintSums:
         return FingerprintSums(self.residuals + other.residuals, self.intensities + other.intensities, counts)
 
     def without(self, photograph: Residual) -> FingerprintSums:
-        """Return the sums without one of the photographs."""
+        """Return the sums without ``photograph``, one of theirs."""
         residuals = self.residuals - photograph.noise * photograph.intensity
         intensities = np.maximum(self.intensities - photograph.intensity**2, 0)
         return FingerprintSums(residuals, intensities, self.n_photographs - 1)

@@ -55,58 +55,58 @@ SUPPORTED = math.log10(2)
 class CameraMatch:
     """Comparison of a photograph with one camera."""
 
-    camera: str
-    score: float  # estimated correlation of the residual with the pattern expected of this camera
-    p_value: float  # probability that one impostor scores as high; never 0
-    log10_p_value: float  # decimal logarithm of the p-value, also if the p-value is too small for a float
-    e_value: float  # expected number of impostors that score as high in all comparisons
-    log10_e_value: float
-    log10_likelihood_ratio: float | None  # None if no known score lies around this one, or if there are too few
-    words: str | None  # verbal scale of ENFSI
-    ratio_note: str  # why no likelihood ratio is stated, or that it is a bound
-    pce: float  # peak to correlation energy with the uncompressed fingerprint
-    orientation: str  # orientation in which the photograph scores highest
-    n_photographs: int  # enrolled photographs of the camera
-    same_scene: dict[str, Any] | None = None  # an enrolled photograph that shows the same scene
+    camera: str  #: name of a camera, or the camera itself as the database describes it
+    score: float  #: estimated correlation of the residual with the pattern expected of this camera
+    p_value: float  #: probability that one impostor scores as high; never 0
+    log10_p_value: float  #: decimal logarithm of the p-value, also if the p-value is too small for a float
+    e_value: float  #: expected number of impostors that score as high in all comparisons
+    log10_e_value: float  #: decimal logarithm of the E-value, also if it is too small for a float
+    log10_likelihood_ratio: float | None  #: None if no known score lies around this one, or if there are too few
+    words: str | None  #: verbal scale of ENFSI
+    ratio_note: str  #: why no likelihood ratio is stated, or that it is a bound
+    pce: float  #: peak to correlation energy with the uncompressed fingerprint
+    orientation: str  #: orientation in which the photograph scores highest
+    n_photographs: int  #: enrolled photographs of the camera
+    same_scene: dict[str, Any] | None = None  #: an enrolled photograph that shows the same scene
 
 
 @dataclass(frozen=True)
 class AlignedMatch:
     """Comparison of a photograph with the whole frame of one camera, at the best shift and scale."""
 
-    camera: str
-    frame: tuple[int, int]  # width and height of the camera's photographs
-    alignment: Alignment
-    log10_p_value: float  # probability that one shift and scale of an impostor has as high a PCE
-    e_value: float  # expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
-    log10_e_value: float
-    orientation: str
-    n_photographs: int
+    camera: str  #: name of a camera, or the camera itself as the database describes it
+    frame: tuple[int, int]  #: width and height of the camera's photographs
+    alignment: Alignment  #: position of the photograph in the frame of the camera
+    log10_p_value: float  #: probability that one shift and scale of an impostor has as high a PCE
+    e_value: float  #: expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
+    log10_e_value: float  #: decimal logarithm of the E-value, also if it is too small for a float
+    orientation: str  #: one of the orientations of topsign.cameras.ORIENTATIONS
+    n_photographs: int  #: number of photographs
 
 
 @dataclass(frozen=True, eq=False)
 class Identification:
     """Best cameras of a photograph, with the calibration and the settings of the search."""
 
-    photograph: Photograph
-    candidates: list[CameraMatch]  # best first; empty if no camera has photographs of this size
-    excluded: list[CameraMatch]  # cameras with an enrolled photograph of the same scene that score as high
-    aligned: list[AlignedMatch]  # results of the search for crops and scales, best first
-    scores: dict[str, float]  # best score with each camera of this size, in all orientations tried
-    calibration: CameraCalibration
-    condition: str  # "normal", "dark" or "overexposed"
-    false_alarm: float  # probability of a false match in the whole search
-    n_cameras: int  # cameras in the database
-    n_comparable: int  # cameras with the frame size of the photograph
-    n_comparisons: int  # cameras times orientations, among which the false-alarm rate is divided
-    orientations: list[str]  # orientations that were tried
-    threshold: float  # least score of a match
-    search: tuple[str, ...]  # "crop" and "scale", if they were asked for
-    n_trials: int  # shifts, scales, cameras and orientations, among which the false-alarm rate is divided
-    aligned_level: float  # greatest p-value of a match of the search for crops and scales
-    warnings: list[str]
-    n_usable: int  # pixels that are neither saturated nor dark and flat
-    seconds: float
+    photograph: Photograph  #: A photograph
+    candidates: list[CameraMatch]  #: best first; empty if no camera has photographs of this size
+    excluded: list[CameraMatch]  #: cameras with an enrolled photograph of the same scene that score as high
+    aligned: list[AlignedMatch]  #: results of the search for crops and scales, best first
+    scores: dict[str, float]  #: best score with each camera of this size, in all orientations tried
+    calibration: CameraCalibration  #: how often p-values of unrelated pairs fall below each level
+    condition: str  #: "normal", "dark" or "overexposed"
+    false_alarm: float  #: probability of a false match in the whole search
+    n_cameras: int  #: cameras in the database
+    n_comparable: int  #: cameras with the frame size of the photograph
+    n_comparisons: int  #: cameras times orientations, among which the false-alarm rate is divided
+    orientations: list[str]  #: orientations that were tried
+    threshold: float  #: least score of a match
+    search: tuple[str, ...]  #: "crop" and "scale", if they were asked for
+    n_trials: int  #: shifts, scales, cameras and orientations, among which the false-alarm rate is divided
+    aligned_level: float  #: greatest p-value of a match of the search for crops and scales
+    warnings: list[str]  #: remarks on the calibration that concern this photograph
+    n_usable: int  #: pixels that are neither saturated nor dark and flat
+    seconds: float  #: duration of the evaluation
 
     @property
     def significant(self) -> list[CameraMatch]:
@@ -306,7 +306,7 @@ def identify(
     search: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Identification:
-    """Compare a photograph with all cameras of a database that have its frame size.
+    """Compare the photograph ``path`` with all cameras of a ``database`` that have its frame size.
 
     The photograph is compared as it is stored. If no camera matches, rotations and mirror images are tried. The
     false-alarm rate is divided among all cameras and orientations that can be tried, whether or not they are needed.
@@ -342,10 +342,11 @@ def identify_all(
     search: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Iterator[Identification | PhotographError]:
-    """Yield the identification of each photograph as :func:`identify` does, or the error that names the file.
+    """Yield the identification of each of the photographs ``paths`` as :func:`identify` does, or the error that names
+    the file.
 
-    The false-alarm rate holds for each photograph. ``progress`` is called with the number of photographs done and the
-    number of all.
+    ``database``, ``k``, ``orientations`` and ``search`` are as for :func:`identify`. The rate ``false_alarm`` holds for
+    each photograph. ``progress`` is called with the number of photographs done and the number of all.
     """
     comparison = _Comparison(database, k, false_alarm, orientations, search)
     for done, path in enumerate(paths, 1):
@@ -621,7 +622,9 @@ def calibrate(
     keep_exif: bool = True,
     progress: Progress | None = None,
 ) -> tuple[CameraCalibration, list[PhotographError]]:
-    """Estimate the null distribution of scores and the likelihood ratios, and store them with the database.
+    """Estimate the null distribution of scores and the likelihood ratios, and store them with the ``database``.
+
+    ``progress`` is called with the numbers of photographs done and of all.
 
     ``impostors`` are photographs that none of the cameras took, of the frame size of some. Without them, the scores of
     enrolled photographs with the other cameras are used, which enrolment has stored. Likelihood ratios also need match
@@ -682,10 +685,10 @@ def calibrate(
 class PhotographGroups:
     """Photographs of unknown cameras, in groups of one camera each."""
 
-    groups: list[list[str]]  # files, the largest group first; photographs that match no other are not listed
-    single: list[str]
-    same_scene: list[tuple[str, str]]  # pairs that were not compared, because they show one scene
-    refused: list[PhotographError]
+    groups: list[list[str]]  #: files, the largest group first; photographs that match no other are not listed
+    single: list[str]  #: files that match no other
+    same_scene: list[tuple[str, str]]  #: pairs that were not compared, because they show one scene
+    refused: list[PhotographError]  #: files that cannot be used, with the reason
 
 
 def group_photographs(
@@ -695,11 +698,13 @@ def group_photographs(
     false_alarm: float = FALSE_ALARM,
     progress: Progress | None = None,
 ) -> PhotographGroups:
-    """Group photographs of unknown cameras by the sign codes of their residuals, 1 bit per pixel of the crop.
+    """Group the photographs ``paths`` of unknown cameras by the sign codes of their residuals, 1 bit per pixel of the
+    centre, ``size`` x ``size``.
 
     Photographs of one frame size are compared with each other as they are stored. Pairs whose estimated correlation is
     significant are joined, except pairs that show the same scene. The p-values assume residuals that are independent
     between cameras, and processing that cameras share makes them too small, so ``false_alarm`` should be small.
+    ``progress`` is called with the number of photographs done and the number of all.
 
     Parameters
     ----------

@@ -108,17 +108,17 @@ class Photograph:
     pixels of the sensor.
     """
 
-    path: str
-    sha256: str
-    n_bytes: int
-    width: int
-    height: int
-    size: int | None  # side of the square crop; None for all pixels
-    pixels: Float32  # (height, width, channels) in [0, 255]; of a crop one row or column more if the margin is odd
-    exif: dict[str, str]  # fields that the file has, by name
+    path: str  #: path of the file
+    sha256: str  #: SHA-256 of the file, in hexadecimal digits
+    n_bytes: int  #: bytes of one code
+    width: int  #: width in pixels
+    height: int  #: height in pixels
+    size: int | None  #: side of the square crop; None for all pixels
+    pixels: Float32  #: (height, width, channels) in [0, 255]; of a crop one row or column more if the margin is odd
+    exif: dict[str, str]  #: fields that the file has, by name
 
     def crop(self, orientation: str = "as stored") -> Float32:
-        """Return the pixels in one of the ``ORIENTATIONS``: (size, size, channels), or all of them without a size."""
+        """Return the pixels in an ``orientation``: (size, size, channels), or all of them without a size."""
         turns, mirrored = ORIENTATIONS[orientation]
         shown = np.rot90(self.pixels[:, ::-1] if mirrored else self.pixels, turns)
         if self.size is None:
@@ -127,12 +127,14 @@ class Photograph:
         return np.ascontiguousarray(shown[top : top + self.size, left : left + self.size])
 
     def frame(self, orientation: str = "as stored") -> tuple[int, int]:
-        """Return width and height in one of the ``ORIENTATIONS``."""
+        """Return width and height in an ``orientation``, one of the ``ORIENTATIONS``."""
         turns, _ = ORIENTATIONS[orientation]
         return (self.height, self.width) if turns % 2 else (self.width, self.height)
 
     def record(self, *, names: bool = True, hashes: bool = True, exif: bool = True) -> dict[str, Any]:
-        """Return the fields that a database stores; file name, SHA-256 and EXIF fields only if asked for."""
+        """Return the fields that a database stores; with file name (``names``), SHA-256 (``hashes``) and EXIF fields
+        (``exif``) only if asked for.
+        """
         kept: dict[str, Any] = {"file": Path(self.path).name} if names else {}
         kept |= {"sha256": self.sha256} if hashes else {}
         kept |= {"bytes": self.n_bytes, "width": self.width, "height": self.height}
@@ -148,7 +150,7 @@ def check_size(size: object) -> int:
 
 
 def photographs_in(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return files, and in place of each folder the photographs in it and below, sorted by name."""
+    """Return the files of ``paths``, and in place of each folder the photographs in it and below, sorted by name."""
     found = []
     for path in paths:
         inside = sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]
@@ -161,7 +163,7 @@ def photographs_in(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def read_photograph(path: str | os.PathLike[str], *, size: int | None = 1024) -> Photograph:
-    """Read a JPEG, PNG, TIFF, HEIC or DNG file; PhotographError for anything else, and for damaged files.
+    """Read a JPEG, PNG, TIFF, HEIC or DNG file ``path``; PhotographError for anything else, and for damaged files.
 
     Only the centre of ``size`` x ``size`` pixels is kept, or all pixels if the size is None. Values of 16 bits, grey or
     colour, are scaled to [0, 255] without rounding. Other depths and layouts (12 bits, separate colour planes of 16
@@ -384,7 +386,7 @@ def _text(value: object) -> str:
 
 
 def scene_signature(pixels: Array) -> bytes | None:
-    """Return the signature of a scene, 16 bytes, from pixels of shape (size, size, 1 or 3); None for an even scene.
+    """Return the signature of a scene, 16 bytes, from ``pixels`` of shape (size, size, 1 or 3); None for an even scene.
 
     Denoising leaves some detail of the scene in the residual. Two photographs that show the same scene at the same
     place (a copy, or a series from a tripod) therefore have correlated residuals, whichever cameras took them.
@@ -412,7 +414,7 @@ def scene_signature(pixels: Array) -> bytes | None:
 
 
 def same_scene(first: bytes | None, second: bytes | None) -> bool:
-    """Return whether two signatures are those of one scene; False if one is None."""
+    """Return whether two signatures, ``first`` and ``second``, are those of one scene; False if one is None."""
     if first is None or second is None:
         return False
     return (int.from_bytes(first) ^ int.from_bytes(second)).bit_count() <= MAX_DIFFERENT

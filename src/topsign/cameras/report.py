@@ -85,7 +85,7 @@ LIMITS = (
 
 
 def report_record(database: CameraDatabase, found: Identification, *, command: str) -> dict[str, Any]:
-    """Return the content of a report as plain values."""
+    """Return the report of ``found``, an identification in ``database`` by ``command``, as plain values."""
     reported = dict.fromkeys(_reported(found))
     return found.to_json() | {
         "enrolled": {camera: database.camera(camera).photographs for camera in reported},
@@ -148,10 +148,10 @@ def write_report(
     command: str,
     with_thumbnail: bool = True,
 ) -> None:
-    """Write the report of an identification as HTML, or as JSON if the name ends in .json.
+    """Write the report of an identification to ``path`` as HTML, or as JSON if the name ends in .json.
 
-    ``command`` is the command line that reproduces the report. With ``with_thumbnail``, the page shows a small copy of
-    the photograph.
+    ``found`` is the result of :func:`identify` in ``database``. ``command`` is the command line that reproduces the
+    report. With ``with_thumbnail``, the page shows a small copy of the photograph.
     """
     record = report_record(database, found, command=command)
     title = f"Camera identification: {Path(found.photograph.path).name}"
@@ -168,9 +168,11 @@ def write_case(
     examiner: str = "",
     with_thumbnail: bool = True,
 ) -> None:
-    """Write the report of a case of many photographs as HTML, or as JSON if the name ends in .json.
+    """Write the report of a case of many photographs to ``path`` as HTML, or as JSON if the name ends in .json.
 
-    The page has fields for the case number, the examiner and signatures; those that are not given are left blank.
+    ``results`` are those of :func:`identify_all` in ``database``. ``command``, ``with_thumbnail``: see
+    :func:`write_report`. The page has fields for the ``case_number``, the ``examiner`` and signatures; those that are
+    not given are left blank.
     """
     judged = [one for one in results if isinstance(one, Identification)]
     if not judged:
@@ -194,7 +196,7 @@ def write_case(
 
 
 def result_row(found: Identification | PhotographError) -> dict[str, Any]:
-    """Return the row of a photograph in the table of a batch, with the ``COLUMNS``."""
+    """Return the row of a photograph, as ``found``, in the table of a batch, with the ``COLUMNS``."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     if isinstance(found, PhotographError):
         return row | {"photograph": found.path, "problem": found.problem}
@@ -210,7 +212,7 @@ def result_row(found: Identification | PhotographError) -> dict[str, Any]:
 
 
 def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification | PhotographError]) -> None:
-    """Write a picture of all scores of photographs with cameras as SVG."""
+    """Write a picture of all scores of photographs, ``results`` of :func:`identify_all`, to ``path`` as SVG."""
     judged = [one for one in results if isinstance(one, Identification) and one.scores]
     if not judged:
         raise ValueError("no photograph has scores to draw")
@@ -222,11 +224,13 @@ def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification 
 
 
 def write_lir(path: str | os.PathLike[str], calibration: CameraCalibration) -> None:
-    """Write the likelihood ratios of all known scores as CSV for lir, a package of the Netherlands Forensic Institute.
+    """Write the likelihood ratios of all known scores to ``path`` as CSV for lir.
+
+    lir is a package of the Netherlands Forensic Institute.
 
     The columns are ``label`` (1 for known matches, 0 for impostors), ``llr`` (the decimal logarithm of the bounded
     likelihood ratio) and ``score``. The ratios are fitted to these scores, so only scores of further photographs test
-    them. ValueError is raised if the calibration has no likelihood ratios.
+    them. ValueError is raised if the ``calibration`` has no likelihood ratios.
     """
     if calibration.ratios is None:
         raise ValueError("the calibration has no likelihood ratios, because there are too few scores of known matches")

@@ -59,10 +59,10 @@ Progress = Callable[[int, int], None]
 class EncodingResult:
     """Result of :func:`encode`."""
 
-    version: int
-    n_entries: int
-    n_segments: int
-    n_written: int  # segments written by this run; the others existed
+    version: int  #: number of the manifest; the newest by default
+    n_entries: int  #: number of entries that one search compares with
+    n_segments: int  #: number of segments
+    n_written: int  #: segments written by this run; the others existed
 
 
 def encode(

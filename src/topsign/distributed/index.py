@@ -64,10 +64,10 @@ def open(
 
 
 class ClusterIndex(Index):
-    """Index whose segments are held by the workers of a cluster. Made by :func:`open`.
+    """Index whose segments are held by the workers of a cluster. Made by :func:`open` from the ``store`` of its folder.
 
     It has the same folder, methods and results, to the last bit, as :class:`topsign.Index`. ``topsign.threads``
-    applies to each worker; the default is all of the worker's threads. The client makes the changes, each of them a
+    applies to each worker; the default is all of the worker's threads. The ``client`` makes the changes, each of them a
     small version; use :func:`encode` for many signals. If a worker is lost, others load its segments and repeat its
     part of the search.
 
@@ -124,7 +124,10 @@ class ClusterIndex(Index):
         return query_blocks(self.recipe, queries, **options | {"n_bytes": SMALL_QUERY_BYTES})
 
     def verify(self, *, progress: Progress | None = None) -> None:
-        """Read every segment again from storage, on the workers; raise StorageError that lists all damage."""
+        """Read every segment again from storage, on the workers; raise StorageError that lists all damage.
+
+        ``progress`` is called as segments are done.
+        """
         self._folder.verify(partial(self._map, progress))
 
     def _map(self, progress: Progress | None, task: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:

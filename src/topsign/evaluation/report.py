@@ -286,27 +286,27 @@ class FalseAlarmRow:
 class Evaluation:
     """Results of :func:`evaluate`."""
 
-    n_signals: int  # number of entries for which the recommendation holds
-    n_entries: int
-    n_queries: int
-    n_features: int
-    own_queries: bool
-    metric: str
-    center: bool
-    target_recall: float
-    isotropy: Isotropy
-    notes: list[str]
-    n_nested: int | None  # entries of each nested sample, None if there is none
-    candidates: list[Candidate]
-    stored: list[Option]  # the best option with stored originals of each type, and with regions
-    best: Option
-    second: Option | None
-    false_alarms: list[FalseAlarmRow]
-    levels: list[float]
-    n_judged: int  # number of queries with which false-alarm rates are measured
-    random_state: int
-    seconds: float
-    source: SignalSource = SignalSource()
+    n_signals: int  #: number of entries for which the recommendation holds
+    n_entries: int  #: number of entries that one search compares with
+    n_queries: int  #: number of queries
+    n_features: int  #: length of a signal
+    own_queries: bool  #: whether queries were given instead of sampled from the signals
+    metric: str  #: quantity that scores estimate: "correlation" or "inner_product"
+    center: bool  #: whether the mean of the signals is removed
+    target_recall: float  #: requested recall
+    isotropy: Isotropy  #: deviation of the signals from isotropy
+    notes: list[str]  #: remarks about the signals
+    n_nested: int | None  #: entries of each nested sample, None if there is none
+    candidates: list[Candidate]  #: all measured configurations, one row each
+    stored: list[Option]  #: the best option with stored originals of each type, and with regions
+    best: Option  #: recommended candidate
+    second: Option | None  #: second best configuration
+    false_alarms: list[FalseAlarmRow]  #: measured false-alarm rates
+    levels: list[float]  #: levels at which p-values were compared with the truth
+    n_judged: int  #: number of queries with which false-alarm rates are measured
+    random_state: int  #: seed of all random numbers: an int or a Generator; None for a new one
+    seconds: float  #: duration of the evaluation
+    source: SignalSource = SignalSource()  #: codes or an index
 
     @property
     def met(self) -> bool:
@@ -319,7 +319,7 @@ class Evaluation:
         return self.n_signals > self.n_entries
 
     def of(self, source: SignalSource) -> Evaluation:
-        """Return the same evaluation with file names for its commands."""
+        """Return the same evaluation with the file names of ``source`` in its commands."""
         return replace(self, source=source)
 
     def command(self) -> str:

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def read_codes(message: bytes) -> Codes:
-    """Parse a message of :meth:`topsign.Codes.to_bytes`; raise StorageError if it is invalid or damaged."""
+    """Parse a ``message`` of :meth:`topsign.Codes.to_bytes`; raise StorageError if it is invalid or damaged."""
     record, n_codes, packed = message_parts(message)
     recipe = Recipe.from_json(record, "message")
     try:

@@ -53,7 +53,7 @@ class AdaptiveRecipe(SignsRecipe):
     sizes: ClassVar[tuple[str, ...]] = ("n_bits", "n_pool")
     size_name: ClassVar[str] = "n_bits"
 
-    layout: Layout = field(kw_only=True)
+    layout: Layout = field(kw_only=True)  #: sizes of the parts of an adaptive code
 
     @classmethod
     def make(
@@ -130,7 +130,7 @@ class AdaptiveRecipe(SignsRecipe):
             )
 
     def pack(self, codes: Bytes) -> bytes:
-        """Serialise codes near their entropy, ``n_bits + log2 C(n_pool, n_bits)`` bits per code.
+        """Serialise ``codes`` near their entropy, ``n_bits + log2 C(n_pool, n_bits)`` bits per code.
 
         The bytes per set of locations, all factors, all signs, and all sets by an arithmetic coder, which takes its
         entropy within 2% and two bytes.
@@ -163,7 +163,7 @@ class AdaptiveRecipe(SignsRecipe):
         return np.hstack([codes, factors])
 
     def unpacked(self, codes: Bytes) -> tuple[Int32, Bytes]:
-        """Return the locations of codes, (n_codes, n_bits) int32, and their packed signs."""
+        """Return the locations of ``codes``, (n_codes, n_bits) int32, and their packed signs."""
         rows = np.ascontiguousarray(codes[:, : self.n_bytes])
         return kernels.active().unpack_codes(self.layout, rows)
 

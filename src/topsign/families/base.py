@@ -49,10 +49,10 @@ class Recipe(ABC):
     family: ClassVar[str]
     codes_type: ClassVar[type[Codes]] = Codes
     families: ClassVar[dict[str, type[Recipe]]] = {}
-    size_name: ClassVar[str] = "n_bytes"  # parameter that sets the size of a code
+    size_name: ClassVar[str] = "n_bytes"  #: parameter that sets the size of a code
 
-    metric: str = "correlation"  # what scores estimate
-    center: Float32 | None = None  # subtracted from signals and queries before they reach the recipe
+    metric: str = "correlation"  #: what scores estimate
+    center: Float32 | None = None  #: subtracted from signals and queries before they reach the recipe
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -96,11 +96,14 @@ class Recipe(ABC):
     @classmethod
     @abstractmethod
     def learn(cls, sample: Array, *, part: slice | None = None, n_features: int, **parameters: Any) -> Self:
-        """Learn a recipe from rows of a sample."""
+        """Learn a recipe from a ``part`` of the rows of a ``sample``.
+
+        ``n_features`` is the length of a signal; ``parameters`` are those of a constructor.
+        """
 
     @classmethod
     def needs_sample(cls, **parameters: Any) -> bool:
-        """Return whether :meth:`learn` depends on the signals; raise if a parameter is wrong."""
+        """Return whether :meth:`learn` depends on the signals; raise if one of the ``parameters`` is wrong."""
         return True
 
     @classmethod
@@ -113,12 +116,12 @@ class Recipe(ABC):
 
     @classmethod
     def size_warning(cls, *, n_features: int, **parameters: Any) -> str | None:
-        """Return a warning about the size that these parameters give to a code, or None."""
+        """Return a warning about the size that these ``parameters`` give to codes of ``n_features``, or None."""
         return None
 
     @classmethod
     def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Describe the difference between a stored recipe and the parameters of a constructor; None if they agree."""
+        """Describe how a ``stored`` recipe differs from the ``parameters`` of a constructor; None if they agree."""
         if stored.family != cls.family:
             return f"family={stored.family!r}, got family={cls.family!r}"
         if stored.n_features != parameters["n_features"]:
@@ -130,7 +133,7 @@ class Recipe(ABC):
         return {"n_features": self.n_features}
 
     def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
-        """Describe the difference between this recipe and given parameters of a constructor; None if they agree.
+        """Describe how this recipe differs from a ``family`` and ``parameters``; None if they agree.
 
         Omitted parameters agree with any recipe.
         """
@@ -142,29 +145,29 @@ class Recipe(ABC):
 
     @abstractmethod
     def encode(self, block: Block) -> Bytes:
-        """Return the codes of a block of finite signals, (n_signals, code_bytes); a zero signal gets any code."""
+        """Return the codes of a ``block`` of finite signals, (n_signals, code_bytes); a zero signal gets any code."""
 
     @abstractmethod
     def decode(self, codes: Bytes) -> Float32:
-        """Return reconstructions of the signals, (n_codes, n_features)."""
+        """Return reconstructions of the signals of ``codes``, (n_codes, n_features)."""
 
     def reference(self, codes: Bytes) -> Float32:
-        """Return the vectors whose inner products with unit queries define the scores.
+        """Return the vectors for ``codes`` whose inner products with unit queries define the scores.
 
         By default these are the normalised reconstructions, so that scores are cosines.
         """
         return unit(self.decode(codes))
 
     def features(self, codes: Bytes, norms: Float32) -> Any:
-        """Return features of signals of these norms for an estimator: by default their reconstructions."""
+        """Return features of the signals of ``codes``, with these ``norms``: by default their reconstructions."""
         return unit(self.weight_vectors(codes)) * norms[:, np.newaxis]
 
     def norms(self, codes: Bytes) -> Float32 | None:
-        """Return the norms of the signals; None if codes do not keep them."""
+        """Return the norms of the signals; None if ``codes`` do not keep them."""
         return None
 
     def check(self, codes: Bytes, *, name: str = "data") -> None:
-        """Raise ValueError with the first invalid row unless all rows are codes of this recipe."""
+        """Raise ValueError with ``name`` and the first invalid row unless all rows are ``codes`` of this recipe."""
         if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.code_bytes:
             raise ValueError(
                 f"{self.family} codes of this recipe must be uint8 of shape (n_codes, {self.code_bytes}), got dtype "
@@ -172,11 +175,11 @@ class Recipe(ABC):
             )
 
     def pack(self, codes: Bytes) -> bytes:
-        """Serialise codes for a message; families with a denser form override this and :meth:`unpack`."""
+        """Serialise ``codes`` for a message; families with a denser form override this and :meth:`unpack`."""
         return codes.tobytes()
 
     def unpack(self, packed: bytes, n_codes: int) -> Bytes:
-        """Parse the bytes of :meth:`pack`; raise ValueError if they are invalid."""
+        """Parse the ``packed`` bytes of ``n_codes`` codes, as :meth:`pack` wrote them, or raise ValueError."""
         if len(packed) != n_codes * self.code_bytes:
             raise ValueError(f"{n_codes} codes take {n_codes * self.code_bytes} bytes, got {len(packed)}")
         codes = np.frombuffer(packed, np.uint8).reshape(n_codes, self.code_bytes)
@@ -198,12 +201,16 @@ class Recipe(ABC):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
     ) -> Comparison:
-        """Return the comparison of these queries, or a part of them, with any codes of this recipe."""
+        """Return the comparison of these ``queries``, or a ``part`` of them, with any codes of this recipe.
+
+        ``scoring`` is one of SCORINGS. With ``adaptive_bits``, sign codes compare only this number of largest
+        projections of each query.
+        """
         check_real_valued(self, scoring, adaptive_bits)
         return DecodedComparison(self, *unit_queries(self, queries, part=part))
 
     def project(self, queries: Array, *, part: slice | None = None, name: str = "queries") -> tuple[Float32, Float64]:
-        """Return the projections of queries and the norms of the queries."""
+        """Return the projections of ``queries``, or a ``part`` of them, and their norms; errors give ``name``."""
         raise TypeError(f"{self.family} codes are not compared with projections; search an index of them instead")
 
     def pairing(self) -> Pairing:
@@ -216,18 +223,18 @@ class Recipe(ABC):
         return ("asymmetric",)
 
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
-        """Return p-values of all pairs of codes under isotropic signals, (n, n); None if no law is known."""
+        """Return p-values of all pairs of ``codes`` under isotropic signals, (n, n); None if no law is known."""
         return None
 
     def expected_match(self, correlation: float) -> dict[str, Any] | None:
-        """Return mean and deviation of the distance of a match, and the 95% interval of its estimate.
+        """Return mean and deviation of the distance at a ``correlation``, and the interval of its estimate.
 
         The keys are "distance", "deviation" and "interval". None if no law is known.
         """
         return None
 
     def energy_ratio(self, codes: Bytes) -> float | None:
-        """Return the captured energy relative to that of the learning sample, or None if nothing is learned."""
+        """Return the energy that ``codes`` capture relative to the learning sample, or None if nothing is learned."""
         return None
 
     # Heads
@@ -236,27 +243,31 @@ class Recipe(ABC):
     def for_weights(cls, weights: Array, **options: Any) -> Self:
         """Return a recipe for the weight vectors of a head.
 
-        Options are any of n_bits (adaptive codes), n_bytes (without the scale), n_pool, basis and random_state.
+        ``weights`` are rows. ``options`` are any of n_bits (adaptive codes), n_bytes (without the scale), n_pool, basis
+        and random_state.
         """
         return cls.learn(weights, n_features=weights.shape[1], **options)
 
     @classmethod
     def needs_weights(cls, n_features: int, **options: Any) -> bool:
-        """Return whether :meth:`for_weights` depends on the weight vectors; raise if an option is wrong."""
+        """Return whether :meth:`for_weights` depends on the weights of ``n_features``; raise for wrong ``options``."""
         return True
 
     @classmethod
     def weight_sizes(cls, n_features: int, **options: Any) -> list[int]:
-        """Return the sizes, by :attr:`size_name`, that an automatic choice tries, ascending; none if there is one."""
+        """Return the sizes, by :attr:`size_name`, that an automatic choice for weights of ``n_features`` tries.
+
+        There are none if ``options`` have a size.
+        """
         return []
 
     def encode_weights(self, block: Block) -> tuple[Bytes, Float64]:
-        """Return codes of weight vectors w, and their scales: ``|w|**2 / <w, v>``, v as below, or zero for w = 0."""
+        """Return codes of a ``block`` of weight vectors w, and scales ``|w|**2 / <w, v>``, v as below; 0 for w = 0."""
         codes = self.encode(block)
         return codes, unbiased_scales(block, self.weight_vectors(codes))
 
     def weight_vectors(self, codes: Bytes) -> Float32:
-        """Return the vectors that estimate the weight vectors once they are multiplied by their scales."""
+        """Return the vectors of ``codes`` that estimate the weight vectors once they are multiplied by their scales."""
         return self.decode(codes)
 
     def weight_coding(self) -> WeightCoding:
@@ -279,11 +290,11 @@ class Recipe(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, record: Record) -> Self:
-        """Return the recipe of a JSON record; raise KeyError, TypeError or ValueError if it is invalid."""
+        """Return the recipe of a JSON ``record``; raise KeyError, TypeError or ValueError if it is invalid."""
 
     @staticmethod
     def from_json(record: Record, path: str | os.PathLike[str]) -> Recipe:
-        """Return the recipe of a record read from ``path``; raise StorageError if values are missing or invalid."""
+        """Return the recipe of a ``record`` read from ``path``; raise StorageError if values are missing or invalid."""
         try:
             n_features = record["n_features"]
             if type(n_features) is not int or not 0 < n_features <= MAX_FEATURES:
@@ -306,7 +317,7 @@ class Recipe(ABC):
         return self.fingerprint
 
     def difference(self, other: Recipe) -> tuple[str, str]:
-        """Return the differing values of this recipe and of another; two empty strings if they are equal."""
+        """Return the differing values of this recipe and of the ``other``; two empty strings if they are equal."""
         ours, theirs = self.described(), other.described()
         names = [name for name in ours if ours[name] != theirs.get(name)]
         names = [name for name in names if name != "fingerprint"] or names  # it follows from the others
@@ -325,7 +336,7 @@ class Recipe(ABC):
 
 
 def family_type(family: object) -> type[Recipe]:
-    """Return the recipe class of a family, from an installed package if need be; ValueError if there is none."""
+    """Return the recipe class of a ``family``, from an installed package if need be; ValueError if there is none."""
     if isinstance(family, str) and family not in Recipe.families:
         from importlib.metadata import entry_points  # slow to import
 
@@ -344,7 +355,7 @@ def family_type(family: object) -> type[Recipe]:
 def check_parameters(
     owner: str, family: str, parameters: Mapping[str, Any], others: Mapping[str, Any]
 ) -> tuple[type[Recipe], dict[str, Any]]:
-    """Return the recipe class of a family, and the given parameters that set up its recipe.
+    """Return the recipe class of a ``family``, and the given parameters that set up its recipe.
 
     ``parameters`` are those that ``owner`` names, None if not given, and ``others`` its further keywords: a parameter
     of a family of your own, or a mistake. Raises TypeError for parameters that the family does not have or that miss.

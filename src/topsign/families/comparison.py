@@ -69,10 +69,14 @@ class Comparison(ABC):
 
     @abstractmethod
     def rank(self, ranges: Sequence[CodeRange], k: int) -> tuple[Int64, Array]:
-        """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
+        """Return rows and values, (n_queries, ``k``), of the k best entries of ``ranges``; ties by ascending id, row -1
+        for -inf.
+        """
 
     def visit(self, codes: RegionCodes, visits: Visits, k: int) -> tuple[Int64, Array]:
-        """Return rows and values like :meth:`rank`, among the entries in the regions that each query visits."""
+        """Return the ``k`` best rows and values like :meth:`rank`, among the entries of ``codes`` in the regions that
+        each query ``visits``.
+        """
         rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
         for query, (begin, end) in enumerate(pairwise(visits.starts.tolist())):
             found = self.rank(codes.within(visits.regions[begin:end]), k)
@@ -81,19 +85,23 @@ class Comparison(ABC):
 
     @abstractmethod
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
-        """Return starts, rows and values of every entry that reaches the bound of its query."""
+        """Return starts, rows and values of every entry of ``ranges`` that reaches the one of ``bounds`` of its
+        query.
+        """
 
     @abstractmethod
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         """Return scores and estimated correlations of hits; both are zero for a zero query.
 
-        For each query, scores must be a strictly monotone function of the values, so that entries with equal scores
+        Hits are numbers of ``queries`` and ``values``; ``gather`` returns a column of the entries by its name.
+
+        For each query, scores must be a strictly monotone function of the ``values``, so that entries with equal scores
         have equal values, among which engines order by ascending id. Quotients of float32 values in float64 are.
         """
 
     @abstractmethod
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
-        """Return the distances of hits, in [0, 1]."""
+        """Return the distances of hits, in [0, 1]; ``queries``, ``values`` and ``gather`` as for :meth:`estimates`."""
 
     @abstractmethod
     def bounds(self, limit: float) -> Array:
@@ -114,11 +122,13 @@ class Comparison(ABC):
         return False
 
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
-        """Return the statistics that the null distribution describes, by default estimated correlations."""
+        """Return the statistics of hits (``queries``, ``values``) that the null distribution describes, by default
+        estimated ``correlations``.
+        """
         return correlations
 
     def reaches(self, scores: Float64, distances: Callable[[], Float64], limit: float) -> Array:
-        """Return whether each hit is within ``limit``."""
+        """Return whether each hit, with its ``scores`` and ``distances``, is within ``limit``."""
         return scores >= limit
 
     def light(self) -> Comparison:

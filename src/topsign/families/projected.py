@@ -32,13 +32,13 @@ CHEAP_PROJECTIONS = 2**20  # features and projections up to which fingerprints a
 class ProjectedRecipe(Recipe):
     """Codes of the projections of signals."""
 
-    kind: ClassVar[str]  # of the codes, for kernels
-    sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)  # parameters of the constructor that set the size
-    projects_units: ClassVar[bool] = False  # whether signals are scaled to norm one before they are projected
+    kind: ClassVar[str]  #: of the codes, for kernels
+    sizes: ClassVar[tuple[str, ...]] = ("n_bytes",)  #: parameters of the constructor that set the size
+    projects_units: ClassVar[bool] = False  #: whether signals are scaled to norm one before they are projected
 
-    projection: Projection
-    metric: str = "correlation"
-    mean: Float32 | None = None
+    projection: Projection  #: kind of random projection, or a projection object
+    metric: str = "correlation"  #: quantity that scores estimate: "correlation" or "inner_product"
+    mean: Float32 | None = None  #: mean that is removed from signals and queries
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class ProjectedRecipe(Recipe):
 
     @classmethod
     def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Compare parameters with a stored recipe.
+        """Compare ``parameters`` with a ``stored`` recipe.
 
         None, "auto" and ``center=True`` accept the stored value; all others must be equal.
         """
@@ -114,7 +114,7 @@ class ProjectedRecipe(Recipe):
         return {}
 
     def levels(self, codes: Bytes) -> Int8:
-        """Return the levels of codes, (n_codes, width) int8; bytes after the code are ignored."""
+        """Return the levels of ``codes``, (n_codes, width) int8; bytes after the code are ignored."""
         codes = np.ascontiguousarray(codes)
         scoring = self.scoring_of(None, code_bytes=codes.shape[1])
         return kernels.active().decode(scoring, codes)
@@ -164,7 +164,7 @@ class ProjectedRecipe(Recipe):
         return self.projection
 
     def expect_fingerprint(self, record: Record) -> Self:
-        """Return this recipe after comparing its projection with the one that the record was written with.
+        """Return this recipe after comparing its projection with the one that the ``record`` was written with.
 
         At once, or before the first signal is projected if the record claims so many features that it takes long.
         """
@@ -228,7 +228,7 @@ class ProjectedRecipe(Recipe):
         """Return queries whose values are the products with :meth:`weight_vectors` of codes, times factors."""
 
     def round_inputs(self, inputs: Array, scoring: str, *, part: slice | None, name: str) -> RoundedQueries:
-        """Return inputs of a head; values are products with vectors of weights, or equal minus different signs."""
+        """Return ``inputs`` of a head; values are products with vectors of weights, or equal minus different signs."""
         projected, norms = self.project(inputs, part=part, name=name)
         if scoring == "hamming":
             return counted(signs_of(projected))

@@ -44,7 +44,7 @@ class SignsRecipe(ProjectedRecipe):
     query, scaled as for a normal signal.
     """
 
-    per_byte: ClassVar[int]  # projections of the pool per byte of a code
+    per_byte: ClassVar[int]  #: projections of the pool per byte of a code
 
     @lazy
     def n_bytes(self) -> int:
@@ -314,7 +314,7 @@ class SignCodes(Codes):
 
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike, *, recipe: Any, factors: npt.ArrayLike | None = None) -> Self:
-        """Return the codes whose :meth:`to_bits` these are; raise ValueError for anything else.
+        """Return the codes of this ``recipe`` whose :meth:`to_bits` are ``bits``; raise ValueError for anything else.
 
         ``factors`` are the last two bytes of each code if it keeps the norm of its signal.
         """
@@ -324,7 +324,7 @@ class SignCodes(Codes):
         return cls(_with_factors(packed, factors), recipe=recipe)
 
     def to_form(self, form: str) -> dict[str, Array]:
-        """Return the codes in a form for other programs; ``form="bits"`` is :meth:`to_bits`."""
+        """Return the codes in a ``form`` for other programs; ``form="bits"`` is :meth:`to_bits`."""
         self.check_form(form)
         return {"bits": self.to_bits()} | self._factors() if form == "bits" else super().to_form(form)
 
@@ -359,7 +359,7 @@ class SignCodes(Codes):
         metric: str | None = None,
         query_norms: npt.ArrayLike | None = None,
     ) -> Float32:
-        """Return asymmetric estimates from real-valued queries, (n_queries, n_codes) float32.
+        """Return asymmetric estimates from real-valued ``projected`` queries, (n_queries, n_codes) float32.
 
         Parameters
         ----------
@@ -397,7 +397,9 @@ class LocatedCodes(SignCodes):
     def from_locations(
         cls, locations: npt.ArrayLike, signs: npt.ArrayLike, *, recipe: Any, factors: npt.ArrayLike | None = None
     ) -> Self:
-        """Return codes from locations (n_codes, n_kept), ascending in each row, and signs +1 or -1 of the same shape.
+        """Return codes of this ``recipe`` from ``locations`` and ``signs``, both (n_codes, n_kept).
+
+        Locations ascend in each row, and signs are +1 or -1.
 
         ``factors`` are the last two bytes of each code if it keeps the norm of its signal.
 
@@ -448,7 +450,7 @@ class LocatedCodes(SignCodes):
 
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike, *, recipe: Any, factors: npt.ArrayLike | None = None) -> Self:
-        """Return the codes whose :meth:`to_bits` these are; raise ValueError for anything else."""
+        """Return the codes of this ``recipe`` whose :meth:`to_bits` are ``bits``, or raise ValueError."""
         n_kept, n_pool = recipe.n_kept, recipe.n_pool
         packed = np.asarray(bits)
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != -(-2 * n_pool // 8):
@@ -467,7 +469,7 @@ class LocatedCodes(SignCodes):
         return cls.from_locations(locations, signs, recipe=recipe, factors=factors)
 
     def to_form(self, form: str) -> dict[str, Array]:
-        """Return the codes in a form for other programs; ``form="sparse"`` are locations and signs."""
+        """Return the codes in a ``form`` for other programs; ``form="sparse"`` are locations and signs."""
         self.check_form(form)
         if form != "sparse":
             return super().to_form(form)

@@ -221,7 +221,7 @@ class TrellisRecipe(ProjectedRecipe):
     kind: ClassVar[str] = "ring"
     projects_units: ClassVar[bool] = True
 
-    design: RingDesign = None  # type: ignore[assignment]  # never omitted
+    design: RingDesign = None  #: type: ignore[assignment]  # never omitted
     reconstruction_cosine: float = 1.0
     """Mean cosine of signals and their reconstructions, of the sample or of white signals if nothing was learned.
 
@@ -242,9 +242,9 @@ class TrellisRecipe(ProjectedRecipe):
         metric: str = "correlation",
         random_state: RandomState = None,
     ) -> Self:
-        """Learn a recipe from signals, or from a part of them: mean, axes, variances and codebooks.
+        """Learn a recipe from signals, or from a ``part`` of them: mean, axes, variances and codebooks.
 
-        A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A given mean
+        A Hadamard ``basis`` without ``center`` learns nothing: its recipe is the same for all signals. A given mean
         replaces the learned one.
         """
         n_steps = 2 * check_count(n_bytes, "n_bytes", maximum=MAX_BYTES)
@@ -359,7 +359,7 @@ class TrellisRecipe(ProjectedRecipe):
         return self.operator.panels(self.design.coded)
 
     def coordinates(self, block: Block) -> Float32:
-        """Return the coded coordinates of the unit signals of a block minus the mean, (n_signals, n_coded)."""
+        """Return the coded coordinates of the unit signals of a ``block`` minus the mean, (n_signals, n_coded)."""
         if self._panels is not None:
             products, factors = [Product(self._panels, self.mean)], inverse_norms(block)
             return kernels.active().multiply(block.values, products, factors=factors)[0]
@@ -370,7 +370,7 @@ class TrellisRecipe(ProjectedRecipe):
         return np.ascontiguousarray(projected[:, self.design.coded])
 
     def encode(self, block: Block, *, coder: Any = None) -> Bytes:
-        """Return the codes of a block; a ``coder`` with a method ``ring_encode`` replaces the kernels."""
+        """Return the codes of a ``block``; a ``coder`` with a method ``ring_encode`` replaces the kernels."""
         coordinates = self.coordinates(block)
         codes: Bytes = (coder or kernels.active()).ring_encode(self.ring, coordinates)
         if self.metric == "inner_product":
@@ -491,7 +491,7 @@ class TrellisRecipe(ProjectedRecipe):
         random_state: RandomState = None,
         **unused: Any,
     ) -> Self:
-        """Return a recipe over a random basis or principal axes."""
+        """Return a recipe over a random ``basis`` or principal axes."""
         if unused:
             raise ValueError(f'{", ".join(unused)} does not go with family="trellis"; give n_bytes')
         if not isinstance(basis, Projection):

@@ -240,7 +240,7 @@ def _import_cupy(number: int) -> Any:
 
 @lru_cache(maxsize=16)
 def cuda_device(number: int = 0) -> Device:
-    """Return the device of this number, with its compiled kernels."""
+    """Return the device of this ``number``, with its compiled kernels."""
     return Device(number)
 
 

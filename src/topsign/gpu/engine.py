@@ -270,7 +270,7 @@ def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
 
 
 class GpuIndex:
-    """Searcher of a snapshot of an index, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
+    """Searcher of a snapshot of an ``index``, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
 
     ``search`` and ``within`` take the arguments of the index, queries also as CUDA tensors, and return its results to
     the last bit: sums of rounded queries are exact integers on every device. The CPU projects the queries.
@@ -320,11 +320,11 @@ class GpuIndex:
         return len(self._frozen)
 
     def search(self, queries: npt.ArrayLike, k: int = 10, **options: Any) -> Neighbors:
-        """Return the k nearest entries of each query: see :meth:`topsign.Index.search`, whose options it takes."""
+        """Return the ``k`` nearest of each of the ``queries``; ``options``: see :meth:`topsign.Index.search`."""
         return self._frozen.search(on_host(queries), k, **options)
 
     def within(self, queries: npt.ArrayLike, **options: Any) -> Matches:
-        """Return every match of each query: see :meth:`topsign.Index.within`, whose options it takes."""
+        """Return every match of each of the ``queries``; ``options`` are those of :meth:`topsign.Index.within`."""
         return self._frozen.within(on_host(queries), **options)
 
     def refresh(self) -> bool:

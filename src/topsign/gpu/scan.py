@@ -390,7 +390,7 @@ class WithinSearch:
 
 
 class HeadScanner:
-    """Codes of a head on a device. Buffers are cached for later calls with inputs of the same shape.
+    """Codes of a head on a ``device``. Buffers are cached for later calls with inputs of the same shape.
 
     After the first call with a shape, only results are allocated and the host does not synchronize, so calls can be
     captured in a CUDA graph. Threads may share a scanner. Calls share buffers, so they are serialised, and a call on
@@ -403,6 +403,9 @@ class HeadScanner:
     codes : array of shape (n_classes, scoring.code_bytes), uint8
         NumPy array, or array or tensor on the device.
     bias : array of shape (n_classes,), float32, or None
+        Added to the logits.
+    tuning : Tuning
+        Launch parameters of the kernels.
     """
 
     def __init__(self, scoring: Scoring, codes: Any, bias: Any, *, device: Device, tuning: Tuning = DEFAULT) -> None:
@@ -424,7 +427,7 @@ class HeadScanner:
         return int(self._part.planes.nbytes) + (0 if self._part.biases is None else 4 * len(self))
 
     def topk(self, inputs: DeviceQueries, k: int) -> tuple[Array, Array]:
-        """Return the k highest logits of each input, in descending order, and their classes; ties by ascending class.
+        """Return the ``k`` highest logits of each of the ``inputs``, and their classes; ties by ascending class.
 
         The logits have the bits of the CPU. An input whose scale is not finite gets NaN and the first k classes.
         """
@@ -439,7 +442,7 @@ class HeadScanner:
         return values, classes
 
     def logits(self, inputs: DeviceQueries) -> Array:
-        """Return logits of all classes, (n_inputs, n_classes), with the bits of the CPU."""
+        """Return logits of all classes for each of the ``inputs``, (n_inputs, n_classes), with the bits of the CPU."""
         out = empty_like(self.device, inputs.values, (len(inputs), len(self)), "float32")
         with self._launching(inputs):
             for rows, scanner in self._planned(inputs, 0, make_scanner):

@@ -45,19 +45,19 @@ FOLDS = 5  # of the cross-validation that measures agreement
 class CompressionReport:
     """Accuracy of a compressed classifier compared with the uncompressed one, as fractions."""
 
-    n_samples: int
-    accuracy: float
-    accuracy_uncompressed: float
+    n_samples: int  #: number of samples that both classifiers were tested on
+    accuracy: float  #: share of samples that the compressed classifier gets right
+    accuracy_uncompressed: float  #: share of samples that the uncompressed classifier gets right
     interval: tuple[float, float]
     """Confidence interval of the loss of accuracy in the population of the samples."""
-    confidence: float
+    confidence: float  #: confidence level of the interval
     agreement: float
     """Fraction of samples on which both predict the same class."""
     storage_bits: int
     """Bits that a prediction needs: codes, scales, intercepts and the weights of a shortlist."""
     shortlist_bits: int
     """Bits of the weights of a shortlist, which storage_bits counts."""
-    compression_ratio: float
+    compression_ratio: float  #: size of the uncompressed weights divided by the size of the compressed head
 
     @property
     def accuracy_lost(self) -> float:
@@ -120,6 +120,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     shortlist_storage : "original", "float16" or "int8"
         How these weights are held and saved: as given (a memory map stays on disk), or smaller.
     random_state : int, Generator or None
+        Seed of the projection.
 
     Attributes
     ----------
@@ -198,7 +199,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     # Learning
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **fit_params: Any) -> Self:
-        """Fit a clone of the estimator, kept as ``estimator_``, and encode its weight vectors.
+        """Fit a clone of the estimator to ``X`` and labels ``y``, kept as ``estimator_``, and encode its weights.
 
         ``fit_params``, such as sample_weight, go to the estimator. A fitted estimator is used as it is if wrapped in
         ``sklearn.frozen.FrozenEstimator``; :meth:`from_fitted` does the same without data.
@@ -220,7 +221,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     @classmethod
     def from_fitted(cls, estimator: Any, **parameters: Any) -> Self:
-        """Compress a fitted linear classifier; parameters are those of the constructor."""
+        """Compress a fitted linear classifier, ``estimator``; ``parameters`` are those of the constructor."""
         classifier = cls(FrozenEstimator(estimator), **parameters)
         options = classifier._options()
         if hasattr(estimator, "feature_names_in_"):
@@ -246,6 +247,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         coef : array or memory map
             Read block by block. With a shortlist it is kept as it is, so that a memory map stays on disk.
         intercept : array of shape (n_classes,), optional
+            Biases; zero by default.
         classes : array of shape (n_classes,), optional
             Labels; 0, 1, ... by default.
         link : "softmax", "sigmoid", "modified_huber" or None
@@ -260,7 +262,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     @classmethod
     def from_head(cls, head: Head) -> Self:
-        """Return the classifier of a head, for example of a PyTorch layer, without compressing it again."""
+        """Return the classifier of a ``head``, for example of a PyTorch layer, without compressing it again."""
         record = head.recipe.to_json()
         names = ("n_bits", "n_pool") if head.recipe.size_name == "n_bits" else ("n_bytes",)
         options = {name: record[name] for name in ("family", *names) if name in record}
@@ -333,7 +335,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     # Predicting
 
     def decision_function(self, X: npt.ArrayLike) -> Float64:
-        """Return scores of the classes: (n_samples, n_classes), or (n_samples,) if two classes share a weight vector.
+        """Return scores of the rows of ``X``: (n_samples, n_classes), or (n_samples,) if two classes share weights.
 
         See :meth:`topsign.Head.logits`; by ``scoring="asymmetric"`` they estimate ``X @ coef.T + intercept``.
         """
@@ -342,13 +344,13 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         return logits[:, 0] if self.head_.one_vector else logits
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """Return the class with the highest score, the first one in case of a tie."""
+        """Return the class with the highest score for each row of ``X``, the first one in case of a tie."""
         check_is_fitted(self)
         return self.head_.predict(self._check(X))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: npt.ArrayLike) -> Float64:
-        """Return probabilities of the classes, computed from estimated logits by the estimator's own formula."""
+        """Return probabilities of the classes for the rows of ``X``, by the estimator's own formula."""
         check_is_fitted(self)
         return self.head_.predict_proba(self._check(X))
 
@@ -421,13 +423,13 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         return state
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``head_`` into a safetensors file, see :meth:`topsign.Head.save`; not the estimator."""
+        """Write ``head_`` into a safetensors file ``path``, see :meth:`topsign.Head.save`; not the estimator."""
         check_is_fitted(self)
         self.head_.save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the classifier that :meth:`save` wrote, with the same predictions and without the estimator.
+        """Return the classifier that :meth:`save` wrote to ``path``, without the estimator.
 
         Raises StorageError if the file is damaged or not a head.
         """

@@ -37,8 +37,8 @@ Indices = TypeVar("Indices")
 class TopK(NamedTuple, Generic[Values, Indices]):
     """Highest logits of each input, descending, and positions of their classes; ties by ascending class."""
 
-    values: Values  # (n_inputs, k) array of a head, or tensor of a layer
-    indices: Indices  # (n_inputs, k)
+    values: Values  #: (n_inputs, k) array of a head, or tensor of a layer
+    indices: Indices  #: (n_inputs, k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +48,13 @@ class Shortlist:
     Weights are kept as given (in memory or memory-mapped), or converted to float16 or to int8 with a scale per row.
     """
 
-    size: int  # classes per input
-    weights: Array  # (n_vectors, n_features): floats or int8 rows
-    row_scales: Float32 | None = None  # (n_vectors,) of int8 rows
+    size: int  #: classes per input
+    weights: Array  #: (n_vectors, n_features): floats or int8 rows
+    row_scales: Float32 | None = None  #: (n_vectors,) of int8 rows
 
     @classmethod
     def of(cls, size: int, weights: Array, storage: str = "original") -> Self:
-        """Return a shortlist that stores the weights in one of :data:`STORAGES`."""
+        """Return a shortlist of ``size`` classes, with ``weights`` in a ``storage``, one of :data:`STORAGES`."""
         size = check_count(size, "shortlist")
         check_choice(storage, "shortlist_storage", STORAGES)
         if storage == "original":
@@ -79,19 +79,19 @@ class Shortlist:
         return self.weights.nbytes + (0 if self.row_scales is None else self.row_scales.nbytes)
 
     def products(self, signals: Array, rows: Int64) -> Float64:
-        """Return the inner products of each signal with its own rows of the weights, in the shape of ``rows``."""
+        """Return the inner products of each of the ``signals`` with its own ``rows`` of the weights, in their shape."""
         products = [self.rows(chosen) @ signal for chosen, signal in zip(rows, signals, strict=True)]
         return np.stack(products) if products else np.empty(rows.shape)
 
     def rows(self, chosen: Array) -> Array:
-        """Return some weight vectors as floats."""
+        """Return the ``chosen`` weight vectors as floats."""
         rows = self.weights[chosen]
         if self.row_scales is not None:
             return rows * self.row_scales[chosen][:, np.newaxis]
         return rows if rows.dtype.itemsize > 2 else rows.astype(np.float32)
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Raise ValueError unless the parts read from a file are consistent."""
+        """Raise ValueError unless the parts read from a file are consistent and the weights have this ``shape``."""
         weights, scales = self.weights, self.row_scales
         if weights.shape != shape or weights.dtype.kind not in "fiu":
             raise ValueError(f"weights must be numbers of shape {shape}, got {weights.dtype} of shape {weights.shape}")
@@ -109,13 +109,13 @@ class Head:
     whose logit is that of the second class.
     """
 
-    recipe: Recipe
-    codes: Bytes  # (n_vectors, n_bytes): each row ends with a scale of two bytes
-    biases: Float64  # (n_vectors,)
-    classes: Array  # (n_classes,) labels
-    scoring: str = "asymmetric"  # or "hamming": scores are equal signs minus different signs, not logits
-    link: str | None = None  # how logits become probabilities
-    shortlist: Shortlist | None = None
+    recipe: Recipe  #: parameters of the codes
+    codes: Bytes  #: (n_vectors, n_bytes): each row ends with a scale of two bytes
+    biases: Float64  #: (n_vectors,)
+    classes: Array  #: (n_classes,) labels
+    scoring: str = "asymmetric"  #: or "hamming": scores are equal signs minus different signs, not logits
+    link: str | None = None  #: how logits become probabilities
+    shortlist: Shortlist | None = None  #: number of best classes for which exact logits are computed; None for none
 
     @classmethod
     def of(
@@ -129,7 +129,11 @@ class Head:
         link: str | None = None,
         shortlist: Shortlist | None = None,
     ) -> Self:
-        """Return the head of weight vectors, one per class or only one for two classes, read block by block."""
+        """Return the head of ``weights``, one row per class or only one for two ``classes``, read block by block.
+
+        ``biases`` have one value per row, ``recipe`` encodes the rows, ``scoring`` compares codes, ``link`` makes
+        probabilities of logits, and a ``shortlist`` holds the best classes' weights.
+        """
         check_real_valued(recipe, scoring, None)
         codes = recipe.weight_coding().encode(weights)
         if scoring == "hamming":
@@ -203,7 +207,7 @@ class Head:
         ----------
         weights : array or memory map of shape (n_vectors, n_features)
         storage : "original", "float16" or "int8"
-            How the weights are held and saved.
+            How the ``weights`` are held and saved.
         """
         exact = as_signals(weights, n_features=self.n_features, name="weights")
         if len(exact) != len(self.biases):
@@ -256,7 +260,7 @@ class Head:
     # Predicting
 
     def logits(self, X: npt.ArrayLike) -> Float64:
-        """Return scores of the classes, (n_samples, n_classes); one column if two classes share one weight vector.
+        """Return scores of the rows of ``X``, (n_samples, n_classes); one column if two classes share a weight vector.
 
         With ``scoring="asymmetric"`` they estimate the logits. A shortlist makes the logits of its classes exact, and
         the estimates of all others are lowered to just below them. With ``scoring="hamming"`` they are the number of
@@ -270,7 +274,7 @@ class Head:
         return out
 
     def topk(self, X: npt.ArrayLike, k: int) -> TopK[Float64, Int64]:
-        """Return the k highest scores of each input, and positions in ``classes``.
+        """Return the ``k`` highest scores of each row of ``X``, and positions in ``classes``.
 
         The scores of all classes are held at once only if k is larger than a shortlist.
         """
@@ -282,13 +286,13 @@ class Head:
         return found
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """Return the class with the highest score, the first one in case of a tie."""
+        """Return the class with the highest score for each row of ``X``, the first one in case of a tie."""
         if self.one_vector:
             return self.classes[(self.logits(X)[:, 0] > 0).astype(np.int64)]
         return self.classes[self.topk(X, 1).indices[:, 0]]
 
     def predict_proba(self, X: npt.ArrayLike) -> Float64:
-        """Return probabilities of the classes, (n_samples, n_classes), from the logits by the link."""
+        """Return probabilities of the classes for the rows of ``X``, from the logits by the link."""
         if self.link is None:
             raise ValueError(
                 "this head has no link from logits to probabilities; give it one: "
@@ -299,7 +303,7 @@ class Head:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file of plain arrays and the recipe; an existing file is replaced atomically.
+        """Write a safetensors file, ``path``, of plain arrays and the recipe; an existing file is replaced atomically.
 
         The weights of a shortlist are written as they are held.
         """
@@ -319,7 +323,7 @@ class Head:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the head that :meth:`save` wrote; raise StorageError if the file is damaged or something else."""
+        """Return the head that :meth:`save` wrote to ``path``; raise StorageError if it is another file or damaged."""
         record, arrays = read_head(path)
         try:
             recipe = Recipe.from_json(record["recipe"], path)

@@ -30,9 +30,9 @@ class SizeWarning(UserWarning):
 class SizeChoice:
     """Size of a code that was chosen automatically, and the agreement with the exact head that is expected of it."""
 
-    size: int  # n_bits of adaptive codes, n_bytes of others
-    agreement: float
-    basis: str  # "data": measured on inputs; "theory": predicted from the weights, see simulated_agreement
+    size: int  #: n_bits of adaptive codes, n_bytes of others
+    agreement: float  #: share of inputs whose top class is unchanged
+    basis: str  #: "data": measured on inputs; "theory": predicted from the weights, see simulated_agreement
     lower_bound: float | None = None
     """95% lower confidence bound of a measured agreement, simultaneous over all sizes; None for predictions."""
 

@@ -243,7 +243,7 @@ class BaseIndex(ABC):
         return self.get([id])[0]
 
     def get(self, ids: npt.ArrayLike) -> Entries:
-        """Return codes and metadata of one or several entries in the given order; unknown ids raise."""
+        """Return codes and metadata of one or several entries in the given order; unknown ``ids`` raise."""
         return self._entries().get(ids)
 
     # Searching
@@ -266,6 +266,7 @@ class BaseIndex(ABC):
         Parameters
         ----------
         queries : array of shape (n_queries, n_features) or (n_features,)
+            One row each.
         k : int
             Number of neighbours. If fewer entries are considered, the rest is filled with id -1 and nan.
         recall : float in (0, 1), optional
@@ -460,7 +461,8 @@ class BaseIndex(ABC):
 
         With ``false_alarm``, no two entries are joined falsely in the whole index, but with this probability.
 
-        Pairs are not stored, so memory stays bounded for many equal or similar entries.
+        ``threshold``, ``k`` and ``progress`` are as for :meth:`pairs`. Pairs are not stored, so memory stays bounded
+        for many equal or similar entries.
         """
         whole, null = self._entries(), (self.nulls or {}).get(PAIRS)
         given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
@@ -496,6 +498,8 @@ class BaseIndex(ABC):
             Smaller levels, down to 0.1 divided by the number of signals, use a generalised Pareto tail.
         progress : callable, optional
             Called with the number of finished searches and the number of all searches.
+        random_state : int
+            Seed of the sample.
 
         Raises
         ------
@@ -521,11 +525,11 @@ class BaseIndex(ABC):
         return learned.scores
 
     def check(self, queries: npt.ArrayLike | None = None, *, k: int = 10, recall: float | None = 0.95) -> IndexCheck:
-        """Check what the index promises with queries, or without them with its own entries, and return one report.
+        """Check what the index promises with ``queries``, or without them with its own entries, and return one report.
 
         The report compares scores of random pairs with the null distribution in use, measures the recall that
-        ``search(k=k, recall=recall)`` achieves if there are regions and ``recall`` is not None, and the drift of the
-        entries if the recipe was learned from signals.
+        ``search`` for ``k`` entries achieves with this ``recall`` if there are regions and ``recall`` is not None, and
+        the drift of the entries if the recipe was learned from signals.
         """
         given = None if queries is None else self._checked(queries, "queries")
         whole, state = self._entries(), self._learned()

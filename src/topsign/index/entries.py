@@ -182,10 +182,10 @@ def user_ids(snapshot: Snapshot, ids: Int64) -> Ids:
 class Entry:
     """One entry of an index."""
 
-    id: int | str
-    code: Codes  # a collection of one
-    metadata: Note = None
-    signal: Float32 | None = None  # (n_features,), if the index keeps originals
+    id: int | str  #: id of the entry
+    code: Codes  #: a collection of one
+    metadata: Note = None  #: A dict per entry, or None for an entry without metadata
+    signal: Float32 | None = None  #: (n_features,), if the index keeps originals
 
     def __repr__(self) -> str:
         kept = "" if self.signal is None else f", signal of {len(self.signal)} features"
@@ -196,10 +196,10 @@ class Entry:
 class Entries:
     """Entries of an index, in the requested order."""
 
-    ids: Any  # (n_entries,) int64, or texts
-    codes: Codes
-    metadata: list[Note]  # metadata of each entry, None where it has none
-    signals: Float32 | None = None  # (n_entries, n_features), if the index keeps originals
+    ids: Any  #: (n_entries,) int64, or texts
+    codes: Codes  #: codes to read
+    metadata: list[Note]  #: metadata of each entry, None where it has none
+    signals: Float32 | None = None  #: (n_entries, n_features), if the index keeps originals
 
     def __len__(self) -> int:
         return len(self.ids)

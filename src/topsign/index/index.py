@@ -130,7 +130,10 @@ class Index(BaseIndex):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index:
-        """Return an index without entries whose codes are made with this recipe, in a new folder if a path is given."""
+        """Return an index without entries whose codes are made with this ``recipe``; with ``path``, in a new folder.
+
+        ``timeout`` is that of the constructor.
+        """
         if path is not None and exists(path):
             raise StorageError(path, "index", "exists already; choose another name, or remove it first")
         return index_of(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
@@ -175,7 +178,7 @@ class Index(BaseIndex):
     # Learning
 
     def fit(self, sample: npt.ArrayLike) -> Self:
-        """Learn the recipe from a sample of signals, once.
+        """Learn the recipe from a ``sample`` of signals, once.
 
         Raises ValueError if the recipe is known, because codes of two recipes cannot be compared, or if the sample is
         too small.
@@ -255,9 +258,10 @@ class Index(BaseIndex):
         metadata: Iterable[Note] | None = None,
         device: str | None = None,
     ) -> Ids:
-        """Add signals and replace existing entries with the same ids, in one transaction.
+        """Add ``signals`` and replace existing entries with the same ``ids``, in one transaction.
 
-        Replaced entries lose their metadata unless new metadata are given. Parameters are those of :meth:`add`.
+        Replaced entries lose their ``metadata`` unless new metadata are given. Parameters, also ``device``, are those
+        of :meth:`add`.
         """
         return self._write(signals, ids=ids, metadata=metadata, device=device, replacing=True)
 
@@ -271,7 +275,7 @@ class Index(BaseIndex):
         upsert: bool = False,
         device: str | None = None,
     ) -> Ids:
-        """Add the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replace those of known ids.
+        """Add the rows of a pandas or Polars frame or an Arrow ``table``; with ``upsert`` replace those of known ids.
 
         Parameters
         ----------
@@ -282,6 +286,8 @@ class Index(BaseIndex):
             Column of ids, texts or integers.
         metadata_columns : sequence of str
             Columns that become the metadata of each entry.
+        device : str, optional
+            As for :meth:`add`.
         """
         columns: Any = {"vector_column": vector_column, "id_column": id_column, "metadata_columns": metadata_columns}
         found = from_table(table, **columns)
@@ -291,7 +297,10 @@ class Index(BaseIndex):
         return self._write(found.signals, ids=found.ids, metadata=found.metadata, **options)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
-        """Replace the metadata of entries in one transaction; None deletes it. An unknown id changes nothing."""
+        """Replace the metadata of the entries ``ids`` by ``metadata`` in one transaction; None deletes it.
+
+        An unknown id changes nothing.
+        """
         notes = list(metadata)
         self._store.apply(lambda change: _update_metadata(change, ids, notes))
 
@@ -304,6 +313,7 @@ class Index(BaseIndex):
         Parameters
         ----------
         ids : sequence of ids
+            Entries to remove.
         erase : bool
             Also delete every file that holds the entries, for data that must not remain on disk: segments are
             rewritten, and all earlier versions are deleted. Processes that still read an older version keep its bytes
@@ -320,7 +330,7 @@ class Index(BaseIndex):
     # Searching
 
     def project(self, queries: npt.ArrayLike) -> Float32:
-        """Return the projections of queries minus the mean, (n_queries, n_pool) float32, as searches use them.
+        """Return the projections of ``queries`` minus the mean, (n_queries, n_pool) float32, as searches use them.
 
         For codes taken out of the index (:meth:`get`) and, by :func:`topsign.query_bits`, for other engines.
         """
@@ -329,7 +339,7 @@ class Index(BaseIndex):
         return Projected.of(projected, self.recipe)
 
     def to(self, device: str, *, memory: int | None = None) -> Any:
-        """Return a searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers.
+        """Return a searcher of this index with its codes on a CUDA ``device``, "cuda" or "cuda:1": the same answers.
 
         The result is a :class:`topsign.gpu.GpuIndex`. It searches the present entries until its own ``refresh``. At
         most ``memory`` bytes stay on the device, by default 90% of its free memory; the rest is copied at every search.
@@ -376,7 +386,7 @@ class Index(BaseIndex):
     # Storage
 
     def save(self, path: Path) -> None:
-        """Write the entries that are not removed into a new folder, which appears when it is complete.
+        """Write the entries that are not removed into a new folder, ``path``, which appears when it is complete.
 
         :func:`topsign.open_index` opens the folder. The copy of a durable index is consistent, even while others write.
         """

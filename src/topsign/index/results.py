@@ -42,13 +42,13 @@ def significance_texts(log10_p_value: float, n_entries: int) -> tuple[str, str]:
 class Match:
     """One entry found for a query."""
 
-    id: int | str
-    score: float  # estimated correlation or inner product
-    distance: float  # fraction of differing signs
-    p_value: float  # chance that one impostor looks as close; never 0
-    log10_p_value: float  # its decimal logarithm, also if the p-value is too small for a float
-    e_value: float  # impostors to expect that look as close, among all entries searched
-    metadata: dict[str, Any] | None = None  # where it was asked for
+    id: int | str  #: id of the entry
+    score: float  #: estimated correlation or inner product
+    distance: float  #: fraction of differing signs
+    p_value: float  #: chance that one impostor looks as close; never 0
+    log10_p_value: float  #: its decimal logarithm, also if the p-value is too small for a float
+    e_value: float  #: impostors to expect that look as close, among all entries searched
+    metadata: dict[str, Any] | None = None  #: where it was asked for
 
 
 class Tabular(ABC):
@@ -90,15 +90,15 @@ class Tabular(ABC):
 class ResultTable(Tabular):
     """Results of a search; ``found[i]`` is the list of matches of query i, closest first."""
 
-    ids: Any
-    scores: Float64
+    ids: Any  #: ids of entries
+    scores: Float64  #: scores of unrelated pairs
     log10_p_values: Float64
-    metadata: Any
-    n_entries: int
+    metadata: Any  #: A dict per entry, or None for an entry without metadata
+    n_entries: int  #: number of entries that one search compares with
     measure: Measure
 
     def finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
-        """Return the same matches with the ids that the user gave, and with metadata if it was asked for."""
+        """Return the same matches with the ids of ``entries`` that the user gave, ``with_metadata`` or without."""
         notes = None
         if check_flag(with_metadata, "with_metadata"):
             notes = np.full(self.ids.shape, None, object)
@@ -140,7 +140,7 @@ class ResultTable(Tabular):
 
     @abstractmethod
     def positions_of(self, query: int) -> list[tuple[int, ...]]:
-        """Return the slice of a query's matches in each array."""
+        """Return the slice of the matches of ``query`` in each array."""
 
     def __getitem__(self, query: int) -> list[Match]:
         """Return the matches of one query, closest first."""
@@ -158,7 +158,7 @@ class ResultTable(Tabular):
         return Match(id if isinstance(id, str) else int(id), score, distance, p_value, log10, e_value, metadata)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of :attr:`columns` for every match; queries are numbered from 0, ranks from 1."""
+        """Yield the values of :attr:`columns` for every match, at most ``limit``; queries from 0, ranks from 1."""
         left = limit
         for query in range(len(self)):
             for rank, match in enumerate(self[query]):
@@ -237,14 +237,14 @@ class Neighbors(ResultTable):
     Shapes depend only on the number of queries and on k.
     """
 
-    ids: Any  # (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None
-    scores: Float64  # (n_queries, k) estimated correlations or inner products, nan where id is -1
-    log10_p_values: Float64  # (n_queries, k) of the chance that one impostor looks as close, nan where id is -1
-    metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
-    n_entries: int = 0  # entries that each query was compared with, or chosen from
-    measure: Measure = no_distances  # computes the distances
-    visit_report: VisitReport | None = None  # what a search for a recall visited
-    recall_of: str = "codes"  # what recall is of: the search by code, or the exact neighbours ("signals")
+    ids: Any  #: (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None
+    scores: Float64  #: (n_queries, k) estimated correlations or inner products, nan where id is -1
+    log10_p_values: Float64  #: (n_queries, k) of the chance that one impostor looks as close, nan where id is -1
+    metadata: Any = None  #: (n_queries, k) dicts and None, where they were asked for
+    n_entries: int = 0  #: entries that each query was compared with, or chosen from
+    measure: Measure = no_distances  #: computes the distances
+    visit_report: VisitReport | None = None  #: what a search for a recall visited
+    recall_of: str = "codes"  #: what recall is of: the search by code, or the exact neighbours ("signals")
 
     @property
     def visited(self) -> Float64:
@@ -272,7 +272,9 @@ class Neighbors(ResultTable):
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
-        """Return the hits of all blocks; each query of a block has the same number of them."""
+        """Return the ``k`` hits of each of ``n_queries`` in all ``blocks``, among ``entries``; each query of a block
+        has the same number of them.
+        """
         ids, (scores, logs) = np.full((n_queries, k), -1, np.int64), np.full((2, n_queries, k), np.nan)
         for one in blocks:
             shape = one.rows.stop - one.rows.start, -1
@@ -300,7 +302,10 @@ class Neighbors(ResultTable):
         blocks: Callable[[], Iterator[tuple[slice, QueryBlock]]],
         entries: EntrySet,
     ) -> Neighbors:
-        """Return what a search in one call found; ``blocks`` prepares the queries again, to compute distances."""
+        """Return what a search of ``entries`` in one call found by a ``plan``: ``scores``, ``hits``, ``k`` per query.
+
+        ``blocks`` prepares the queries again, to compute distances. ``visit_report`` says what was visited.
+        """
         n_queries, n_found = scores.shape
         n_missing = k - n_found
 
@@ -335,17 +340,17 @@ class Matches(ResultTable):
     The matches of query i are ``[starts[i]:starts[i + 1]]`` of each other array.
     """
 
-    starts: Int64  # (n_queries + 1,)
-    ids: Any  # (n_matches,) int64, or texts
-    scores: Float64  # (n_matches,) estimated correlations or inner products
-    log10_p_values: Float64  # (n_matches,) of the chance that one impostor looks as close
-    metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
-    n_entries: int = 0  # entries that each query was compared with
-    measure: Measure = no_distances  # computes the distances
+    starts: Int64  #: (n_queries + 1,)
+    ids: Any  #: (n_matches,) int64, or texts
+    scores: Float64  #: (n_matches,) estimated correlations or inner products
+    log10_p_values: Float64  #: (n_matches,) of the chance that one impostor looks as close
+    metadata: Any = None  #: (n_matches,) dicts and None, where they were asked for
+    n_entries: int = 0  #: entries that each query was compared with
+    measure: Measure = no_distances  #: computes the distances
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:
-        """Return the hits of consecutive blocks as one."""
+        """Return the hits of consecutive ``blocks`` as one; ``entries`` are those that were searched."""
         counts = [np.zeros(1, np.int64)]
         for one in blocks:
             counts.append(np.bincount(one.hits.queries, minlength=one.rows.stop - one.rows.start).astype(np.int64))
@@ -371,10 +376,10 @@ class Matches(ResultTable):
 class Pairs(Tabular):
     """Pairs of entries, each once; the most alike first, ties by ids."""
 
-    first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
-    second: Any  # (n_pairs,) ids
-    scores: Float64  # (n_pairs,) estimated correlations, or cosines of reconstructions
-    log10_p_values: Float64  # (n_pairs,) of the chance that independent signals look as much alike; nan if unknown
+    first: Any  #: (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
+    second: Any  #: (n_pairs,) ids
+    scores: Float64  #: (n_pairs,) estimated correlations, or cosines of reconstructions
+    log10_p_values: Float64  #: (n_pairs,) of the chance that independent signals look as much alike; nan if unknown
 
     @property
     def p_values(self) -> Float64:

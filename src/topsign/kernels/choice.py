@@ -39,7 +39,7 @@ def active() -> Kernels:
 
 @contextmanager
 def use(name: str) -> Iterator[Kernels]:
-    """Run a block of code on the named path; for tests and comparisons, not for threads."""
+    """Run a block of code on the path ``name``; for tests and comparisons, not for threads."""
     global _active
     before = _active
     _active = _choose(name)

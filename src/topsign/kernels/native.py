@@ -54,7 +54,7 @@ _threads: ContextVar[int | None] = ContextVar("threads", default=None)
 
 @contextmanager
 def threads(n_threads: int) -> Iterator[None]:
-    """Run a block of code with this many threads: ``with ts.threads(4): ...``, in this thread or asynchronous task.
+    """Run a block of code with ``n_threads`` threads: ``with ts.threads(4): ...``, in this thread or asynchronous task.
 
     Otherwise the environment variable ``TOPSIGN_NUM_THREADS`` decides, or all available cores are used. Results are the
     same bits with every number of threads.

@@ -52,7 +52,7 @@ class HeadLayer(torch.nn.Module):
         """Return the k highest estimated logits of each input, descending, and their classes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return estimated logits, (..., out_features), of inputs (..., in_features).
+        """Return estimated logits, (..., out_features), of inputs ``x`` (..., in_features).
 
         With a shortlist, the logits of its classes are exact, and all others are -inf. With few classes this is slower
         than a dense layer, and in batches slower than int8; :meth:`topk` is faster.
@@ -65,7 +65,7 @@ class HeadLayer(torch.nn.Module):
         return nothing.scatter(-1, classes, values)
 
     def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
-        """Return the k highest logits of each input and their classes, without storing all logits.
+        """Return the ``k`` highest logits of each input ``x`` and their classes, without storing all logits.
 
         With a shortlist, logits are exact, and k is at most its size.
         """
@@ -132,6 +132,7 @@ class CompressedLinear(HeadLayer):
     shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
         Dtype of the stored weights.
     random_state : int, Generator or None
+        Seed of the projection.
 
     Attributes
     ----------
@@ -180,7 +181,7 @@ class CompressedLinear(HeadLayer):
 
     @classmethod
     def from_head(cls, head: Head) -> Self:
-        """Convert a head to a layer, without compressing again; labels and link are not part of the layer."""
+        """Convert a ``head`` to a layer, without compressing again; labels and link are not part of the layer."""
         if head.scoring != "asymmetric" or head.one_vector:
             raise ValueError(f"a layer needs estimated logits and one weight vector per class, got {head!r}")
         short = head.shortlist
@@ -203,7 +204,8 @@ class CompressedLinear(HeadLayer):
     def to_head(self, *, classes: Any = None, link: str | None = "softmax") -> Head:
         """Convert the layer to a head, which does not need PyTorch, without compressing again.
 
-        ``classes`` are its labels, 0, 1, ... by default. Shortlist weights in bfloat16 become float32.
+        ``classes`` are its labels, 0, 1, ... by default; ``link`` makes probabilities of logits.
+        Shortlist weights in bfloat16 become float32.
         """
         biases = np.zeros(self.out_features) if self.bias is None else self.bias.double().cpu().numpy()
         labels = np.arange(self.out_features) if classes is None else np.asarray(classes)
@@ -256,6 +258,7 @@ class CompressedLinear(HeadLayer):
         return torch.frombuffer(bytearray(self._recipe_text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Restore the recipe from the ``state`` that :meth:`get_extra_state` returned."""
         self._set_recipe(self._read_recipe(state))
 
     def _load_from_state_dict(
@@ -348,7 +351,7 @@ def compress(
     shortlist_storage: str = "original",
     random_state: RandomState = None,
 ) -> CompressedLinear:
-    """Compress a linear layer; return a :class:`CompressedLinear` on the same device.
+    """Compress a ``linear`` layer; return a :class:`CompressedLinear` on the same device.
 
     Weights of any dtype and device are converted block by block, so a layer can be compressed if memory does not
     suffice for a second copy. Families that learn from weights, such as ``family="trellis"`` over principal axes, and
@@ -412,10 +415,10 @@ def _keep_weights(layer: CompressedLinear, part: slice, values: Float32) -> None
 
 
 def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> torch.nn.Module:
-    """Replace a linear layer, given by its dotted name, by its compressed form, in place; return the model.
+    """Replace a linear layer, given by its dotted ``name``, by its compressed form, in place; return the ``model``.
 
     If the head of a Hugging Face language model is tied to the input embedding, the embedding remains and the tie is
-    removed. Parameters are those of :func:`compress`.
+    removed. ``parameters`` are those of :func:`compress`.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     >>> type(compress_module(model, "1", n_bytes=16, random_state=7)[1]).__name__

@@ -37,11 +37,11 @@ Predictions = Iterator[tuple[str, int, npt.NDArray[np.int64]]]  # method, bits, 
 class TrainedHead:
     """Features and labels of test images, a head without intercepts, and a logistic regression with intercepts."""
 
-    features: npt.NDArray[np.float32]  # (10000, 1024)
-    labels: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float32]  # (10, 1024), the paper's: no intercepts
-    coef: npt.NDArray[np.float32]  # (10, 1024), a logistic regression on the training features
-    intercept: npt.NDArray[np.float32]
+    features: npt.NDArray[np.float32]  #: (10000, 1024)
+    labels: npt.NDArray[np.int64]  #: true class of each input
+    weights: npt.NDArray[np.float32]  #: (10, 1024), the paper's: no intercepts
+    coef: npt.NDArray[np.float32]  #: (10, 1024), a logistic regression on the training features
+    intercept: npt.NDArray[np.float32]  #: bias of each class
     made: dict[str, Any]
     """Training parameters and accuracies: epochs, batch size, peak learning rate, seed."""
 
@@ -51,7 +51,7 @@ class TrainedHead:
         return self.accuracy_of((self.features @ self.weights.T).argmax(axis=1))
 
     def accuracy_of(self, predicted: npt.NDArray[np.int64]) -> float:
-        """Fraction of the images that were classified correctly."""
+        """Fraction of the images whose class is the ``predicted`` one."""
         return float(np.mean(predicted == self.labels))
 
 
@@ -76,10 +76,10 @@ def load_cifar10_head() -> TrainedHead:
 class Loss:
     """Loss of accuracy by compression on the test images, for several seeds of the projection."""
 
-    method: str
-    n_bits: int
-    points: npt.NDArray[np.float64]  # (n_seeds,)
-    step: float | None = None  # of the universal embedding
+    method: str  #: name of the method
+    n_bits: int  #: number of projections that a code keeps
+    points: npt.NDArray[np.float64]  #: (n_seeds,)
+    step: float | None = None  #: of the universal embedding
 
     @property
     def mean(self) -> float:
@@ -95,7 +95,10 @@ class Loss:
 def adaptive_losses(
     head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
 ) -> list[Loss]:
-    """Measure the loss of heads of adaptive codes with both scorings, from one projection per seed."""
+    """Measure the loss of a ``head`` of adaptive codes with both scorings.
+
+    There is one projection of this ``kind`` for each of ``seeds``, after which ``advance`` is called.
+    """
 
     def predictions(seed: int) -> Predictions:
         if kind == "gaussian":
@@ -110,7 +113,10 @@ def adaptive_losses(
 
 
 def grouped_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """Measure the loss of heads of grouped codes with both scorings, on Hadamard pools of 16 projections per byte."""
+    """Measure the loss of a ``head`` of grouped codes with both scorings, on Hadamard pools of 16 projections per byte.
+
+    There is one projection for each of ``seeds``, after which ``advance`` is called.
+    """
 
     def predictions(seed: int) -> Predictions:
         n_features, n_pool = head.weights.shape[1], 16 * max(GROUPED_BYTES.values())
@@ -140,7 +146,10 @@ def _both_scorings(
 
 
 def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """Measure the loss of heads of sign codes with Gaussian projections, at equal computation and equal storage."""
+    """Measure the loss of a ``head`` of sign codes with Gaussian projections, at equal computation and equal storage.
+
+    There is one projection for each of ``seeds``, after which ``advance`` is called.
+    """
 
     def predictions(seed: int) -> Predictions:
         inputs, references = (_signs(part >= 0) for part in _projected(head, seed))
@@ -154,7 +163,7 @@ Steps = dict[tuple[str, int], float]  # by method and number of bits
 
 
 def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
-    """Choose the universal embedding's step at each size: the best one on every tenth image, over the given seeds."""
+    """Choose the universal embedding's step at each size: the best of a ``head`` on every tenth image and ``seeds``."""
     chosen = _every_tenth(head, True)
     n_right = dict.fromkeys(((step, one) for step in STEPS for one in _sizes("universal")), 0)
     for seed in seeds:
@@ -167,9 +176,10 @@ def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
 def universal_losses(
     head: TrainedHead, *, seeds: range, steps: Steps | None = None, advance: Advance = unwatched
 ) -> list[Loss]:
-    """Measure the loss of heads of universal codes on nine tenths of the images.
+    """Measure the loss of a ``head`` of universal codes on nine tenths of the images.
 
-    If ``steps`` is None, steps are chosen on the remaining tenth over the first five seeds.
+    ``advance`` is called after each of ``seeds``. If ``steps`` is None, steps are chosen on the remaining tenth over
+    the first five seeds.
     """
     chosen = choose_steps(head, seeds=seeds[:5]) if steps is None else steps
 
@@ -247,52 +257,55 @@ def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predic
 class Published:
     """Printed value of a table cell: accuracy in percent, and points below the uncompressed head."""
 
-    n_bits: int  # the head of its column
-    accuracy: float  # in percent
-    lost: float  # percentage points below the uncompressed head
+    n_bits: int  #: the head of its column
+    accuracy: float  #: in percent
+    lost: float  #: percentage points below the uncompressed head
 
 
 @dataclass(frozen=True)
 class TableCell:
     """One method at one size."""
 
-    n_bits: int  # projections computed per input
-    storage: int  # bits per class, locations included
-    lost: float  # percentage points below the uncompressed head, mean over the seeds
-    standard_error: float  # of the mean over the seeds
-    by_seed: Float64  # percentage points lost with each seed
-    step: float | None  # of the universal embedding
-    published: Published | None  # None for methods that the paper does not have
+    n_bits: int  #: projections computed per input
+    storage: int  #: bits per class, locations included
+    lost: float  #: percentage points below the uncompressed head, mean over the seeds
+    standard_error: float  #: of the mean over the seeds
+    by_seed: Float64  #: percentage points lost with each seed
+    step: float | None  #: of the universal embedding
+    published: Published | None  #: None for methods that the paper does not have
 
 
 @dataclass(frozen=True)
 class Row:
     """One method."""
 
-    method: str
-    ours: bool  # beyond the paper
-    cells: list[TableCell]  # by n_bits kept of the pool
+    method: str  #: name of the method
+    ours: bool  #: beyond the paper
+    cells: list[TableCell]  #: by n_bits kept of the pool
 
 
 @dataclass(frozen=True)
 class Table:
     """Results of all methods, with this project's network and copy of the data."""
 
-    n_seeds: int  # seeds of the projection
-    n_images: int  # images of the test set
-    accuracy: float  # percent, uncompressed
-    published_accuracy: float  # percent, uncompressed, as printed
-    n_pool: int
-    kept: list[int]  # projections kept of the pool, by column
-    rows: list[Row]
+    n_seeds: int  #: seeds of the projection
+    n_images: int  #: images of the test set
+    accuracy: float  #: percent, uncompressed
+    published_accuracy: float  #: percent, uncompressed, as printed
+    n_pool: int  #: number of projections in the pool
+    kept: list[int]  #: projections kept of the pool, by column
+    rows: list[Row]  #: rows of the pool, in the requested order; None for all
 
     def of(self, method: str) -> Row:
-        """Return the row of this method."""
+        """Return the row of this ``method``."""
         return next(row for row in self.rows if row.method == method)
 
 
 def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
-    """Measure every method with the same ``n_seeds`` seeds of the projection and the same images."""
+    """Measure every method with the same ``n_seeds`` seeds of the projection and the same images.
+
+    ``advance`` is called after each.
+    """
     n_seeds = check_draws(n_seeds, "n_seeds")
     head = load_cifar10_head()
     steps = choose_steps(head, seeds=range(min(5, (n_seeds + 1) // 2)))

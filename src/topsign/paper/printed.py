@@ -40,19 +40,24 @@ DEMO_STORAGE_BITS = 2969
 
 
 def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Theorem 1's p_i, which has ``y_i`` instead of ``|y_i|`` and is wrong for negative projections."""
+    """Theorem 1's p_i at a ``correlation``, with ``standardized`` instead of its magnitude: wrong below zero."""
     kappa = kappa_of(np.asarray(correlation, dtype=np.float64))
     return np.asarray(ndtr(-np.asarray(standardized, dtype=np.float64) * kappa))
 
 
 def deviation_bound(expected_hamming: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
-    """Theorem 1's ``exp(-mu e**2 / 2) + exp(-mu e**2 / 4)``; with mu the mean *fraction* it exceeds one for e <= 1."""
+    """Theorem 1's ``exp(-mu e**2 / 2) + exp(-mu e**2 / 4)``.
+
+    mu is the mean *fraction*, ``expected_hamming``, and e the ``relative_error``; the bound exceeds one for e <= 1.
+    """
     exponent = np.asarray(expected_hamming) * np.asarray(relative_error) ** 2
     return np.asarray(np.exp(-exponent / 2) + np.exp(-exponent / 4))
 
 
 def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
     """Upper-tail term of that bound with the mean *count*, ``exp(-B e**2 / 4)``, printed for e <= 2 exp(1) - 1.
+
+    B is ``expected_mismatches``, e is ``relative_error``.
 
     It is a bound only up to e = 4.1157, at which it equals the sharp bound.
     """
@@ -62,7 +67,8 @@ def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: np
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """Theorem 2's bound ``Q(kappa e)``, where e is the mean of order statistic 2(M - m + 1) of 2M normal values.
 
-    It is not a bound: Jensen's inequality is applied in the wrong direction, and the index should be about 2M - m + 1.
+    kappa is that of the ``correlation``, m is ``n_bits``, M is ``n_pool``. It is not a bound: Jensen's inequality is
+    applied in the wrong direction, and the index should be about 2M - m + 1.
     """
     mean = theory.order_statistic_mean(2 * (n_pool - n_bits + 1), n=2 * n_pool, half=False)
     return np.asarray(ndtr(-kappa_of(np.asarray(correlation, dtype=np.float64)) * mean))
@@ -71,7 +77,8 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
 def order_statistic(n_bits: int, n_pool: int) -> float:
     """Remark to Theorem 2: ``F^-1((2(M - m + 1) - 0.375) / (2M - 0.75 + 1))``, where F is the normal distribution.
 
-    This is Harter's approximation at the theorem's incorrect rank; the correct rank is 2M - m + 1.
+    m is ``n_bits``, M is ``n_pool``. This is Harter's approximation at the theorem's incorrect rank; the correct rank
+    is 2M - m + 1.
     """
     return float(ndtri((2 * (n_pool - n_bits + 1) - 0.375) / (2 * n_pool - 0.75 + 1)))
 
@@ -82,8 +89,9 @@ def pair_flip_probability(
     """Theorem 3's p_i, in which each joint probability is multiplied by a marginal probability of the second signal.
 
     ``[F(0, inf) - F(0, 0)] [1 - F(inf, 0)] + [F(inf, 0) - F(0, 0)] F(inf, 0)``, where F is the distribution function of
-    the projections (z, a) of v and w given the reference's: ``P(z < 0, a > 0) P(a > 0) + P(z > 0, a < 0) P(a < 0)``. It
-    is half the correct value if the reference is orthogonal to both.
+    the projections (z, a) of v and w given the ``standardized`` one of the reference u, with correlations ``uv``,
+    ``uw`` and ``vw``: ``P(z < 0, a > 0) P(a > 0) + P(z > 0, a < 0) P(a < 0)``. It is half the correct value if the
+    reference is orthogonal to both.
     """
     s = np.asarray(standardized, dtype=np.float64)
     uv, uw = np.asarray(uv, dtype=np.float64), np.asarray(uw, dtype=np.float64)
@@ -101,17 +109,17 @@ DEMONSTRATION = "Figure 3, equal storage in the authors' demonstration"
 class Erratum:
     """One error, or one ambiguous statement."""
 
-    where: str  # theorem, figure or table
-    printed: str  # statement of the paper
-    correct: str  # correction
-    example: str  # description of the two values
-    printed_value: float  # by the printed statement
-    correct_value: float  # by the corrected one
-    test: str  # file::name in tests/
+    where: str  #: theorem, figure or table
+    printed: str  #: statement of the paper
+    correct: str  #: correction
+    example: str  #: description of the two values
+    printed_value: float  #: by the printed statement
+    correct_value: float  #: by the corrected one
+    test: str  #: file::name in tests/
 
 
 def errata(*, advance: Advance = unwatched) -> list[Erratum]:
-    """Return all known errors, with both values computed."""
+    """Return all known errors, with both values computed; ``advance`` is called after each."""
     count = 512 * 0.434
     last = 2 * math.e - 1
     small = {"n_bits": 1, "n_pool": 8}

@@ -42,7 +42,7 @@ def make_projection(
     random_state : int, Generator or None
         Stored as one integer in ``.seed``; None draws a fresh seed.
     **options
-        Options of the kind: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
+        Options of the ``kind``: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
 
     Examples
     --------

@@ -49,7 +49,7 @@ class Projected(np.ndarray[Any, np.dtype[np.float32]]):
 
 
 class Projection(ABC):
-    """Linear operator of shape (n_pool, n_features), determined by its kind, seed and options.
+    """Linear operator of shape (``n_pool``, ``n_features``), determined by its kind, ``random_state`` and options.
 
     Its entries behave like independent standard normal variables: over random seeds, each projection of a signal v has
     mean 0 and variance ``|v|**2``, so the theory and the thresholds are the same for all kinds.
@@ -113,7 +113,7 @@ class Projection(ABC):
         return hashlib.sha256(self.fingerprint().encode()).hexdigest()[:32]
 
     def rows(self, locations: npt.ArrayLike) -> Float32:
-        """Return rows of the operator, (len(locations), n_features); row i depends only on the seed and on i."""
+        """Return the rows at ``locations``, (len(locations), n_features); row i depends on the seed and i."""
         return self._rows(check_rows(locations, self.n_pool, "locations"))
 
     def fingerprint(self) -> str:
@@ -129,10 +129,10 @@ class Projection(ABC):
 
     @abstractmethod
     def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
-        """Write the projections of a block of float32 signals into ``out`` without validation."""
+        """Write the projections of float32 ``values`` on these ``rows`` of the operator into ``out``, unchecked."""
 
     def transposed(self, values: Float32) -> Float32:
-        """Apply the transpose to rows, (n, n_pool); pools of many rows go in parts."""
+        """Apply the transpose to the rows of ``values``, (n, n_pool); pools of many rows go in parts."""
         total = np.zeros((len(values), self.n_features), np.float32)
         step = max(1, 2**24 // self.n_features)
         for start in range(0, self.n_pool, step):
@@ -141,7 +141,7 @@ class Projection(ABC):
         return total
 
     def panels(self, rows: Array | None) -> kernels.Panels | None:
-        """Return the matrix of these or all rows if signals are projected by multiplication with it, otherwise None."""
+        """Return the matrix of these or all ``rows`` if signals are projected by multiplication with it, or None."""
         return None
 
     @abstractmethod

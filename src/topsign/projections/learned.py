@@ -22,7 +22,7 @@ MATRIX_FEATURES = 2048  # signals up to this length are multiplied with a matrix
 
 
 class Principal(Projection):
-    """Coordinates along given axes, followed by a randomised Hadamard rotation of their orthogonal complement.
+    """Coordinates along given ``axes``, followed by a randomised Hadamard rotation of their orthogonal complement.
 
     The operator is square and orthonormal up to the factor sqrt(n_features) of all projections. Axes are stored as
     bytes and orthonormalised in order by Householder reflections, so rounding them only rotates the axes slightly.

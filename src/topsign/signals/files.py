@@ -26,15 +26,15 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors", ".arrow", ".feather", ".
 class SignalFile:
     """A signal file, with the properties that must not change while a job runs."""
 
-    url: str
-    n_signals: int
-    n_features: int
-    dtype: str
-    n_bytes: int
-    changed: str  # modification time, or the ETag of an object store
-    array: str | None = None  # array or column that holds the signals
-    aside: tuple[str, ...] = ()  # table columns that hold ids and metadata
-    feature_names: tuple[str, ...] | None = None  # column names, if each feature is a column
+    url: str  #: path or URL of the file
+    n_signals: int  #: number of signals
+    n_features: int  #: length of a signal
+    dtype: str  #: type of the numbers in the file
+    n_bytes: int  #: size of the file
+    changed: str  #: modification time, or the ETag of an object store
+    array: str | None = None  #: array or column that holds the signals
+    aside: tuple[str, ...] = ()  #: table columns that hold ids and metadata
+    feature_names: tuple[str, ...] | None = None  #: column names, if each feature is a column
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class SignalFile:
         return _open_rows(Place(self.url), self.array, self.aside)[0]
 
     def columns(self, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
-        """Return the named columns of a table as Arrow arrays, optionally only some rows of them."""
+        """Return the columns ``names`` of a table as Arrow arrays, optionally only some ``rows`` of them."""
         place = Place(self.url)
         _check_table(place)
         return read_columns(place, names, rows)
@@ -98,6 +98,7 @@ class FilesRows(Rows):
         return self.read_every(start, stop, 1)
 
     def read_every(self, start: int, stop: int, step: int) -> Array:
+        """Read every ``step``-th row from ``start`` to ``stop``."""
         parts = [np.empty((0, self.shape[1]), self.dtype)]
         for number, (first, end) in enumerate(pairwise(self._starts.tolist())):
             begin = start + max(0, -(-(first - start) // step)) * step  # first requested row in this file
@@ -145,12 +146,14 @@ class TableColumns:
 
 
 def list_files(location: Location) -> list[Place]:
-    """Return the file itself, or the files of a folder or prefix, sorted by name."""
+    """Return the file at a ``location``, or the files of a folder or prefix, sorted by name."""
     return Place.at(location).files(SUFFIXES)
 
 
 def open_file(place: Place, vector_column: str | None = None, aside: Sequence[str] = ()) -> SignalFile:
-    """Describe a signal file by reading only its header.
+    """Describe a signal file at a ``place`` by reading only its header.
+
+    Vectors are the lists of ``vector_column``; columns ``aside`` hold no features.
 
     Raises ValueError if the arguments do not fit the file (its format, the requested column), StorageError if its
     contents cannot be read as signals, and ImportError if a required package is missing.
@@ -180,7 +183,7 @@ def _check_table(place: Place) -> None:
 
 
 def open_files(location: Location, vector_column: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
-    """Describe all signal files at a location, sorted by name."""
+    """Describe all files at a ``location``; ``vector_column`` and ``aside`` are as for :func:`open_file`."""
     files = [open_file(place, vector_column, aside) for place in list_files(location)]
     check_same_columns(files)
     return files

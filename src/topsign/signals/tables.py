@@ -33,9 +33,9 @@ Note = dict[str, Any] | None
 class TableSignals:
     """Signals of a table, with ids and metadata if their columns were named."""
 
-    signals: Array | Rows
-    ids: list[Any] | None
-    metadata: list[Note] | None
+    signals: Array | Rows  #: signals, one row each; a single one may be a vector
+    ids: list[Any] | None  #: ids of entries
+    metadata: list[Note] | None  #: A dict per entry, or None for an entry without metadata
 
 
 def from_table(
@@ -45,10 +45,10 @@ def from_table(
     id_column: str | None = None,
     metadata_columns: Sequence[str] = (),
 ) -> TableSignals:
-    """Read signals from a pandas or Polars frame, an Arrow table, or any object with Arrow's stream interface.
+    """Read signals from a pandas or Polars frame, an Arrow ``table``, or any object with Arrow's stream interface.
 
     Vectors are lists of equal length in ``vector_column`` (by default the only column of lists), or the rows of all
-    numeric columns that hold neither ids nor metadata.
+    numeric columns that hold neither ids (``id_column``) nor metadata (``metadata_columns``).
     """
     arrow = import_pyarrow("tables are read with pyarrow")
     try:

@@ -40,9 +40,9 @@ UNBOUNDED = 300.0
 class LikelihoodRatio:
     """Decimal logarithms of likelihood ratios, with their confidence limits."""
 
-    log10: Float64
-    low: Float64
-    high: Float64  # a limit is infinite if the known scores do not bound the ratio on that side
+    log10: Float64  #: logarithm to base 10 of the ratio
+    low: Float64  #: lower end of its interval
+    high: Float64  #: a limit is infinite if the known scores do not bound the ratio on that side
 
     @property
     def words(self) -> list[str]:
@@ -74,22 +74,22 @@ class LikelihoodRatioModel:
     ['moderate support for different sources', 'moderate support for the same source']
     """
 
-    center: float  # scores are standardised with center and spread
-    spread: float  # standard deviation of the scores that the model was learned from
-    line: Float64  # intercept and slope of the natural logarithm of the ratio
-    region: Float64  # (n, 2) lines on the boundary of the confidence region
-    confidence: float
-    n_matches: int
-    n_impostors: int
-    closer: str
+    center: float  #: scores are standardised with center and spread
+    spread: float  #: standard deviation of the scores that the model was learned from
+    line: Float64  #: intercept and slope of the natural logarithm of the ratio
+    region: Float64  #: (n, 2) lines on the boundary of the confidence region
+    confidence: float  #: confidence level of the interval
+    n_matches: int  #: number of known matches
+    n_impostors: int  #: number of scores of known impostors
+    closer: str  #: whether larger or smaller scores indicate a match: "larger" or "smaller"
 
     @classmethod
     def fit(
         cls, matches: npt.ArrayLike, *, impostors: npt.ArrayLike, closer: str = "larger", confidence: float = 0.95
     ) -> Self:
-        """Fit the model to scores of known matches and known impostors.
+        """Fit the model to scores of known ``matches`` and known ``impostors``, with intervals of this ``confidence``.
 
-        Raises ValueError if matches are not closer than impostors, for example because the two were swapped.
+        Raises ValueError if matches are not ``closer`` than impostors, for example because the two were swapped.
         """
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
@@ -105,7 +105,7 @@ class LikelihoodRatioModel:
         return cls(center, spread, line, region, confidence, len(known), len(others), closer)
 
     def ratio(self, scores: npt.ArrayLike) -> LikelihoodRatio:
-        """Return the likelihood ratio of match to impostor for each score."""
+        """Return the likelihood ratio of match to impostor for each of ``scores``."""
         observed = np.asarray(scores, dtype=np.float64)
         if not np.isfinite(observed).all():
             raise ValueError("scores must be finite")
@@ -133,7 +133,7 @@ class LikelihoodRatioModel:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
-        """Restore a model from a record read from ``path``; raise StorageError if values are missing or invalid."""
+        """Restore a model from a ``record`` read from ``path``; raise StorageError if values are missing or invalid."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")

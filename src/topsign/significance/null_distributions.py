@@ -166,7 +166,7 @@ class PairNull(ABC):
 
 
 def entry_level(false_alarm: float, n_entries: int) -> float:
-    """Return the p-value at which independent entries together have this probability of a false alarm."""
+    """Return the p-value below which any of ``n_entries`` entries falls with a probability of ``false_alarm``."""
     return float(-np.expm1(np.log1p(-false_alarm) / max(1, n_entries)))
 
 

@@ -36,9 +36,11 @@ def match_pvalue(
 ) -> Float64:
     """P-value of a match: the probability that an independent impostor is at least as close as observed.
 
+    Codes keep ``n_bits`` projections; ``projection`` is one of PROJECTIONS.
+
     ``scoring="hamming"``: ``observed`` counts mismatches. For isotropic impostors the count is binomial with an
-    orthonormal pool of n_pool <= n_features rows. With a Gaussian pool its distribution is averaged over the sample
-    correlation of two independent signals, which makes it wider. ``scoring="asymmetric"``: ``observed`` is the
+    orthonormal pool of ``n_pool`` <= ``n_features`` rows. With a Gaussian pool its distribution is averaged over the
+    sample correlation of two independent signals, which makes it wider. ``scoring="asymmetric"``: ``observed`` is the
     estimated correlation, the sum of the query's projections with the signs of the code, divided by the sum of kept
     magnitudes that is expected of a normal signal.
 
@@ -68,8 +70,8 @@ def match_log10_pvalue(
 ) -> Float64:
     """Decimal logarithm of :func:`match_pvalue`, for p-values that may be too small for a float.
 
-    It is -inf for scores that no impostor can reach, because correlations estimated from one orthonormal block are
-    bounded.
+    ``observed``, ``n_bits``, ``n_pool``, ``n_features``, ``projection`` and ``scoring`` are as there. It is -inf for
+    scores that no impostor can reach, because correlations estimated from one orthonormal block are bounded.
 
     >>> float(match_log10_pvalue(0, n_bits=2048, n_pool=8192, n_features=8192).round(4))  # 2**-2048
     -616.5094
@@ -97,10 +99,11 @@ def grouped_match_pvalue(
 ) -> Float64:
     """P-value of a match: the probability that an independent impostor is at least as close as observed.
 
-    ``observed`` counts mismatches ("hamming") or is the estimated correlation ("asymmetric"). With an orthonormal pool
-    of at most n_features rows, mismatches of an isotropic impostor are binomial with probability 1/2, and the score is
-    ``sqrt(n_features / n_groups) / E[T]`` times a sample correlation in n_features dimensions; both are exact. For
-    other pools see :func:`match_pvalue`.
+    ``observed`` counts mismatches (``scoring`` "hamming") or is the estimated correlation ("asymmetric") of codes of
+    ``n_bytes``; ``projection`` is one of PROJECTIONS. With an orthonormal pool of at most ``n_features`` rows,
+    mismatches of an isotropic impostor are binomial with probability 1/2, and the score is ``sqrt(n_features /
+    n_groups) / E[T]`` times a sample correlation in n_features dimensions; both are exact. For other pools see
+    :func:`match_pvalue`.
 
     >>> float(grouped_match_pvalue(0.08, n_bytes=448, n_features=8192, scoring="asymmetric").round(8))
     9.66e-06
@@ -119,6 +122,8 @@ def grouped_match_log10_pvalue(
 ) -> Float64:
     """Decimal logarithm of :func:`grouped_match_pvalue`, for p-values that may be too small for a float.
 
+    ``observed``, ``n_bytes``, ``n_features``, ``projection`` and ``scoring`` are as there.
+
     >>> float(grouped_match_log10_pvalue(0, n_bytes=512, n_features=8192).round(4))  # 2**-1024
     -308.2547
     """
@@ -126,7 +131,7 @@ def grouped_match_log10_pvalue(
 
 
 def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Probability that the codes of two independent signals have at least this agreement, a count of groups.
+    """Probability that the codes of ``n_bytes`` of two independent signals have this ``agreement`` or more, in groups.
 
     Exact for independent normal projections: the number of groups with equal locations is binomial with probability
     1/8, and their signs are equal with probability 1/2. The agreement is then the difference of two independent
@@ -139,7 +144,7 @@ def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float
 
 
 def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Decimal logarithm of :func:`grouped_agreement_pvalue`, for p-values that may be too small for a float.
+    """Decimal logarithm of :func:`grouped_agreement_pvalue`, which has ``agreement`` and ``n_bytes`` too.
 
     >>> float(grouped_agreement_log10_pvalue(1024, n_bytes=512).round(3))  # 16**-1024
     -1233.019
@@ -170,7 +175,7 @@ def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) ->
 
 
 def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Float64:
-    """Correct p-values for multiple comparisons.
+    """Correct ``p_values`` for multiple comparisons by a ``method``.
 
     ``"bonferroni"`` bounds the probability of any false match. ``"benjamini-hochberg"`` bounds the false discovery
     rate, for independent comparisons. ``n_entries`` is the number of comparisons, by default the number of p-values. If
@@ -193,7 +198,7 @@ def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, me
 
 
 def probabilities(log10: npt.ArrayLike) -> Float64:
-    """Return probabilities from their decimal logarithms, at least :data:`SMALLEST_PROBABILITY`.
+    """Return probabilities from their decimal logarithms ``log10``, at least :data:`SMALLEST_PROBABILITY`.
 
     >>> probabilities([-2.0, -400.0]).tolist()
     [0.01, 5e-324]
@@ -202,7 +207,7 @@ def probabilities(log10: npt.ArrayLike) -> Float64:
 
 
 def probability_text(log10: float) -> str:
-    """Format a probability with two digits, given its decimal logarithm; it may be too small for a float.
+    """Format a probability with two digits, given its decimal logarithm ``log10``; it may be too small for a float.
 
     >>> probability_text(-3.3), probability_text(-400.3), probability_text(float("nan"))
     ('0.0005', '5.0e-401', 'nan')

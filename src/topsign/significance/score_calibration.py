@@ -98,17 +98,17 @@ class ScoreCalibration:
     [[True, False], [False, False]]
     """
 
-    best: Float64  # best score of each query, ascending; larger is closer, less what the covariate explains
-    slopes: Float64 | None  # what each gains if the logarithm of the number of entries rises by one, ascending ranks
-    n_entries: int
-    closer: str = "larger"
-    tail: str = "none"
-    least_share: float = 1.0  # smallest share of the entries that the lists cover
-    curvature: tuple[float, float] = (0.0, 0.0)  # of the upper quantiles over shares, relative, with standard error
-    covariate: tuple[float, float] = (0.0, 0.0)  # mean of the covariate of queries, and slope of the best score over it
-    n_corpora: float = 1.0  # corpora of the calibrated size that the entries would fill, if best scores did not grow
-    own: bool = False  # whether the queries were entries, searched without themselves
-    groups: Mapping[str, ScoreCalibration] = field(default_factory=dict)
+    best: Float64  #: best score of each query, ascending; larger is closer, less what the covariate explains
+    slopes: Float64 | None  #: what each gains if the logarithm of the number of entries rises by one, ascending ranks
+    n_entries: int  #: number of entries that one search compares with
+    closer: str = "larger"  #: whether larger or smaller scores indicate a match: "larger" or "smaller"
+    tail: str = "none"  #: "none" or "fit", as for :meth:`fit`
+    least_share: float = 1.0  #: smallest share of the entries that the lists cover
+    curvature: tuple[float, float] = (0.0, 0.0)  #: of the upper quantiles over shares, relative, with standard error
+    covariate: tuple[float, float] = (0.0, 0.0)  #: mean of the covariate of queries; slope of the best score over it
+    n_corpora: float = 1.0  #: corpora of the calibrated size that the entries would fill, if best scores did not grow
+    own: bool = False  #: whether the queries were entries, searched without themselves
+    groups: Mapping[str, ScoreCalibration] = field(default_factory=dict)  #: calibrations of groups of queries
 
     @classmethod
     def fit(
@@ -225,6 +225,8 @@ class ScoreCalibration:
             of the lists to the score of the entry with itself. It is dropped, as the entry itself is.
         closer, tail
             As in :meth:`fit`.
+        random_state : int or Generator
+            Seed of the sample.
 
         Notes
         -----
@@ -349,7 +351,7 @@ class ScoreCalibration:
     ) -> npt.NDArray[np.bool_]:
         """Return a mask of the hits that are matches: ``scores`` of shape (n_queries, k) or (n_queries,).
 
-        Parameters are those of :meth:`threshold`.
+        ``false_alarm``, ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`threshold`.
         """
         values = np.asarray(scores, np.float64)
         limits = np.asarray(self.threshold(false_alarm, n_entries, groups=groups, covariates=covariates))
@@ -364,9 +366,10 @@ class ScoreCalibration:
         groups: npt.ArrayLike | None = None,
         covariates: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Return the probability that the best score of a query without a match is at least as close; never 0.
+        """Return the probability that the best ``score`` of a query without a match is at least as close; never 0.
 
-        Within the sample it is ``(r + 1) / (m + 1)`` if r of m best scores are; beyond it depends on ``tail``.
+        ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`matches`. Within the sample it is ``(r + 1) / (m
+        + 1)`` if r of m best scores are; beyond it depends on ``tail``.
         """
         return probabilities(self.log10_p_value(score, n_entries, groups=groups, covariates=covariates))
 
@@ -378,7 +381,10 @@ class ScoreCalibration:
         groups: npt.ArrayLike | None = None,
         covariates: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Return the decimal logarithm of :meth:`p_value`, which may be too small for a float."""
+        """Return the decimal logarithm of :meth:`p_value`, which may be too small for a float.
+
+        ``score``, ``n_entries``, ``groups`` and ``covariates`` are as there.
+        """
         values = np.asarray(score, np.float64)
         oriented = values if self.closer == "larger" else -values
         return self._compute(lambda one, some: one._log10_reached(some, n_entries), oriented, groups, covariates)
@@ -391,15 +397,16 @@ class ScoreCalibration:
         groups: npt.ArrayLike | None = None,
         covariates: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Return the expected number of entries without relation to the query that score at least as close.
+        """Return the expected number of entries without relation to the query that ``score`` at least as close.
 
-        It is ``-log(1 - p)`` for the p-value p of the search, as if entries were independent.
+        ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`matches`. It is ``-log(1 - p)`` for the p-value p
+        of the search, as if entries were independent.
         """
         p = self.p_value(score, n_entries, groups=groups, covariates=covariates)
         return np.asarray(-np.log1p(-np.minimum(p, 1 - 1e-9)))
 
     def grown(self, n_entries: int) -> ScoreCalibration:
-        """Return the calibration for another number of entries: on the line, or else by the union bound."""
+        """Return the calibration for ``n_entries``: on the line, or else by the union bound."""
         growth = check_count(n_entries, "n_entries") / self.n_entries
         if growth == 1 or (growth < 1 and self.slopes is None):
             return self
@@ -418,13 +425,13 @@ class ScoreCalibration:
     # Storage
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the calibration to a JSON file."""
+        """Write the calibration to a JSON file, ``path``."""
         text = json.dumps(self.to_json(), allow_nan=False) + "\n"
         write_file(path, lambda file: file.write(text.encode()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a calibration from a file written by :meth:`save`; StorageError if the file is not one."""
+        """Read a calibration from the file ``path`` written by :meth:`save`; StorageError if the file is not one."""
         with open(path, "rb") as file:
             text = file.read()
         try:
@@ -452,7 +459,7 @@ class ScoreCalibration:
 
     @classmethod
     def from_json(cls, record: Any, path: str | os.PathLike[str]) -> Self:
-        """Restore a calibration from a record read from ``path``; StorageError if values are missing or invalid."""
+        """Restore a calibration from a ``record`` read from ``path``; StorageError if values are missing or invalid."""
         try:
             return cls._parsed(record, nested=False)
         except MALFORMED as error:
@@ -789,7 +796,7 @@ def _or_none(calibration: ScoreCalibration, false_alarm: float, n_entries: int) 
 
 
 def searches_needed(false_alarm: float) -> int:
-    """Return the number of searches for impostors that a false-alarm rate needs without a model of the tail.
+    """Return the number of searches for impostors that a rate ``false_alarm`` needs without a model of the tail.
 
     >>> searches_needed(0.01)
     153

@@ -42,10 +42,10 @@ class RocCurve:
     For detectors that count mismatches, the curve between two points is that of a randomised test.
     """
 
-    pfa: Float64  # false-alarm rates, ascending
-    pd: Float64  # detection rates
-    auc: float
-    missed_area: float  # 1 - auc, without loss of precision
+    pfa: Float64  #: false-alarm rates, ascending
+    pd: Float64  #: detection rates
+    auc: float  #: area under the curve
+    missed_area: float  #: 1 - auc, without loss of precision
     _detection: Callable[[float], float] = field(repr=False, compare=False)
 
     @property
@@ -54,7 +54,7 @@ class RocCurve:
         return float(-np.sqrt(2) * scipy.special.ndtri(self.missed_area))
 
     def detection_at(self, false_alarm: npt.ArrayLike) -> Float64:
-        """Return the detection rate at given false-alarm rates, without loss of precision down to 1e-15."""
+        """Return the detection rate at rates ``false_alarm``, without loss of precision down to 1e-15."""
         pfa = np.asarray(false_alarm, dtype=np.float64)
         if not ((pfa > 0) & (pfa < 1)).all():
             raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {false_alarm!r}")
@@ -73,7 +73,7 @@ def roc(
     step: float = 2.0,
     dither: bool = False,
 ) -> RocCurve:
-    """ROC curve for detecting signals with a given population correlation among independent signals.
+    """ROC curve for detecting signals with a given population ``correlation`` among independent signals.
 
     A match is the reference plus independent normal noise. An impostor is independent of the reference. Both are
     isotropic, and their sample correlations vary from pair to pair, as in the paper's experiment.
@@ -82,13 +82,13 @@ def roc(
     ----------
     scoring : str
         "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": adaptive codes of
-        n_bits out of n_pool; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections; "grouped_hamming" or
-        "grouped_asymmetric": grouped codes of n_bytes; "universal": n_bits of the universal embedding of unit-norm
-        signals, with its ``step`` and ``dither``.
+        ``n_bits`` out of ``n_pool``; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections;
+        "grouped_hamming" or "grouped_asymmetric": grouped codes of ``n_bytes``; "universal": n_bits of the universal
+        embedding of unit-norm signals, with its ``step`` and ``dither``.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
         The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.tails`.
 
-    Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= n_features, except that asymmetric
+    Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= ``n_features``, except that asymmetric
     scores treat the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their
     variance.
 

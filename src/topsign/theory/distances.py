@@ -18,7 +18,7 @@ _NODES, _NODE_WEIGHTS = legendre_rule(40)
 
 
 def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Probability that a kept sign differs, given the reference's projection.
+    """Probability that a kept sign differs at a ``correlation`` rho, given the reference's ``standardized`` s.
 
     Exact (Theorem 1, with the missing absolute value added): ``Q(kappa |s|)``, where s is the projection divided by
     ``sigma |u|`` and kappa = rho / sqrt(1 - rho**2).
@@ -31,7 +31,7 @@ def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) ->
 
 
 def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Expected distance given the reference's kept projections (last axis).
+    """Expected distance at a ``correlation``, given the reference's kept projections (``standardized``, last axis).
 
     Exact: the mean of the flip probabilities.
     """
@@ -40,7 +40,9 @@ def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLi
 
 
 def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Expected distance between the code of a signal and the code of its reference.
+    """Expected distance between the codes of a reference and of a signal at this ``correlation``.
+
+    A code keeps ``n_bits`` of ``n_pool`` projections.
 
     Exact for a Gaussian pool (this replaces Theorem 2): the flip probability averaged over the kept magnitudes,
     ``(1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 2Q(s)) < m) ds``. With an orthonormal pool the distance is smaller by
@@ -65,7 +67,9 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
 
 
 def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Variance of the distance between the code of a signal and the code of its reference.
+    """Variance of the distance of which :func:`expected_hamming` is the mean.
+
+    A code keeps ``n_bits`` of ``n_pool`` projections, and the signals have this ``correlation``.
 
     Exact for a Gaussian pool: ``E(1-E)/m + (1 - 1/m) Var pi(T)``, because all bits share the threshold T.
     """
@@ -79,9 +83,9 @@ def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
 
 
 def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Probabilities of 0, ..., n_bits mismatches, along a new last axis.
+    """Probabilities of 0, ..., ``n_bits`` mismatches at a ``correlation``, along a new last axis.
 
-    Exact for a Gaussian pool: a mixture of binomial distributions.
+    ``n_bits`` of ``n_pool`` projections are kept. Exact for a Gaussian pool: a mixture of binomial distributions.
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
     rho = check_correlation(correlation)
@@ -94,17 +98,25 @@ def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floa
 
 
 def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
-    """Probability of at most k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    """Probability of at most this many ``mismatches``.
+
+    ``correlation``, ``n_bits`` and ``n_pool`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool; small values
+    keep their relative precision.
+    """
     return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_cdf)
 
 
 def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
-    """Probability of more than k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    """Probability of more than this many ``mismatches``.
+
+    ``correlation``, ``n_bits`` and ``n_pool`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool; small values
+    keep their relative precision.
+    """
     return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_sf)
 
 
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Closed-form upper bound on the expected distance, for correlations in [0, 1].
+    """Closed-form upper bound on :func:`expected_hamming`, for a ``correlation`` in [0, 1], ``n_bits`` and ``n_pool``.
 
     Bound (upper; the intent of Theorem 2): for correlations up to 1/sqrt(2) it is ``pi(t*)`` with
     ``t* = Q^-1((m+1) / (2(M+1)))``, which is within 4e-4 of the exact value for m >= 32 and M >= 1024; for larger ones
@@ -121,7 +133,7 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
 
 
 def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Estimate the correlation from an observed Hamming distance.
+    """Estimate the correlation from an observed distance ``hamming``; ``n_bits`` of ``n_pool`` projections are kept.
 
     Exact inversion of :func:`topsign.theory.expected_hamming`. That function is convex in kappa, so Newton steps from
     zero never overshoot. A distance of 0 gives 1, and a distance of 1 gives -1.
@@ -143,7 +155,7 @@ def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int
 def correlation_interval(
     observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
 ) -> Float64:
-    """Confidence interval for the correlation, with shape (..., 2).
+    """Confidence interval for the correlation, with shape (..., 2); codes keep ``n_bits`` of ``n_pool`` projections.
 
     ``scoring="hamming"``: ``observed`` counts mismatches. The exact distribution is inverted at both limits
     (Clopper-Pearson), so the coverage is at least ``confidence``. ``scoring="asymmetric"``: ``observed`` is the
@@ -183,7 +195,7 @@ def selection_interval(observed: npt.ArrayLike, kept: Selection, confidence: flo
 def pair_flip_probability(
     standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
 ) -> Float64:
-    """Probability that the signs of two signals v and w differ, given the reference's projection s.
+    """Probability that the signs of two signals v and w differ, given the reference's ``standardized`` projection.
 
     Exact (Theorem 3, corrected): ``Phi(h) + Phi(k) - 2 Phi2(h, k; r)`` by Owen's T function. ``uv``, ``uw`` and ``vw``
     are the correlations of the reference u with v and w, and of v with w. Collinear signals (``v = c u``, ``v = c w``)
@@ -211,6 +223,9 @@ def expected_pair_hamming(
 ) -> Float64:
     """Expected distance between the codes of two signals that are embedded with the same reference.
 
+    ``uv``, ``uw`` and ``vw`` are as for :func:`pair_flip_probability`; a code keeps ``n_bits`` of ``n_pool``
+    projections.
+
     Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over the kept magnitudes.
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
@@ -220,12 +235,17 @@ def expected_pair_hamming(
 
 
 def sign_expected_hamming(correlation: npt.ArrayLike) -> Float64:
-    """Expected distance with plain sign projections. Exact: ``arccos(rho) / pi``; the mismatch count is binomial."""
+    """Expected distance with plain sign projections at a ``correlation`` rho.
+
+    Exact: ``arccos(rho) / pi``; the mismatch count is binomial.
+    """
     return np.asarray(np.arccos(check_correlation(correlation)) / np.pi)
 
 
 def universal_expected_hamming(distance: npt.ArrayLike, step: float) -> Float64:
-    """Expected distance with the dithered universal embedding, as a function of the signals' Euclidean distance.
+    """Expected distance with the dithered universal embedding, as a function of the signals' Euclidean ``distance``.
+
+    ``step`` is the width of a quantisation cell.
 
     Exact: ``1/2 - sum_i exp(-(pi (2i+1) distance / step)**2 / 2) / (pi (i + 1/2))**2``. This series converges slowly
     for small distances; there, the same mean of a triangle wave is summed over its linear pieces.
@@ -251,11 +271,11 @@ def universal_expected_hamming(distance: npt.ArrayLike, step: float) -> Float64:
 def universal_undithered_hamming(
     correlation: npt.ArrayLike, *, step: float, norms: tuple[float, float] = (1.0, 1.0)
 ) -> Float64:
-    """Expected distance with the universal embedding without dither; it depends on the norms of the signals.
+    """Expected distance with the universal embedding without dither; it depends on the ``norms`` of the signals.
 
     Exact: the mean product of two square waves of correlated normal variables, by Fourier series. ValueError is raised
-    if the series needs too many terms: if ``step`` is hundreds of times a norm, or if the correlation is within about
-    1e-5 of one.
+    if the series needs too many terms: if ``step`` is hundreds of times a norm, or if the ``correlation`` is within
+    about 1e-5 of one.
     """
     rho = check_correlation(correlation)
     step = check_positive(step, "step")
@@ -435,7 +455,7 @@ def _mismatch_interval(k: float, kept: Selection, alpha: float) -> tuple[float, 
 
 
 def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Float64:
-    """Probability mass function of the number of successes in independent trials with different probabilities.
+    """Probability mass function of the number of successes in independent trials with different ``probabilities``.
 
     Returns P(0), ..., P(m) for m trials. Exact, by convolution. Given the reference's projections, the mismatch count
     has this distribution with the probabilities :func:`topsign.theory.flip_probability`.
@@ -452,7 +472,10 @@ def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Float64:
 
 
 def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLike, *, side: str = "upper") -> Float64:
-    """Probability of at least k mismatches (side="upper") or of at most k (side="lower"). Exact."""
+    """Probability of at least k ``mismatches`` (``side="upper"``) or of at most k ("lower").
+
+    Exact, for independent trials with these ``probabilities``.
+    """
     check_choice(side, "side", ("upper", "lower"))
     pmf = poisson_binomial_pmf(probabilities)
     k = np.asarray(mismatches, dtype=np.float64)
@@ -464,9 +487,9 @@ def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLik
 
 
 def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike, *, sharp: bool = True) -> Float64:
-    """Upper bound on P(mismatches > (1 + e) B), where B is the expected count and e the relative error.
+    """Upper bound on P(mismatches > (1 + e) B), where B is ``expected_mismatches`` and e the ``relative_error``.
 
-    It holds for independent bits and every e > 0: ``exp(-B [(1+e) ln(1+e) - e])`` (sharp=True), or the simpler
+    It holds for independent bits and every e > 0: ``exp(-B [(1+e) ln(1+e) - e])`` (``sharp=True``), or the simpler
     ``exp(-B e**2 / (2+e))``. The paper prints the mean fraction instead of B, and that expression is not a bound.
     """
     expected, e = _check_deviation(expected_mismatches, relative_error)
@@ -475,7 +498,10 @@ def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
 
 
 def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
-    """Upper bound on P(mismatches < (1 - e) B) for independent bits and 0 < e <= 1: ``exp(-B e**2 / 2)``."""
+    """Upper bound on P(mismatches < (1 - e) B) for independent bits: ``exp(-B e**2 / 2)``.
+
+    B is ``expected_mismatches``, and e is the ``relative_error``, 0 < e <= 1.
+    """
     expected, e = _check_deviation(expected_mismatches, relative_error)
     if (e > 1).any():
         raise ValueError(f"relative_error of the lower tail must lie in (0, 1], got {float(e.max()):g}")
@@ -483,16 +509,19 @@ def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
 
 
 def hoeffding(deviation: npt.ArrayLike, n_bits: int) -> Float64:
-    """Upper bound on ``P(|hamming - mean| > deviation)`` for independent bits: ``2 exp(-2 m deviation**2)``."""
+    """Upper bound on the probability of a ``deviation`` of the fraction of ``n_bits`` independent bits from its mean.
+
+    ``P(|hamming - mean| > deviation) <= 2 exp(-2 m deviation**2)``.
+    """
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))
 
 
 def bits_for_distortion(*, distortion: float, n_signals: int, failure: float) -> int:
-    """Number of bits that keeps every pairwise Hamming distance of n signals near its expectation.
+    """Number of bits that keeps every pairwise Hamming distance of ``n_signals`` signals near its expectation.
 
-    With probability at least ``1 - failure``, all ``n (n - 1) / 2`` fractions of differing bits lie within
-    ``distortion`` of their means. This is the paper's ``m = O(distortion**-2 log n)`` with its constants.
+    With at most the probability ``failure`` of an exception, all ``n (n - 1) / 2`` fractions of differing bits lie
+    within ``distortion`` of their means. This is the paper's ``m = O(distortion**-2 log n)`` with its constants.
 
     Standing: bound (sufficient, by a union bound over the pairs), for projections with independent rows. Each pair
     contributes the largest tail of a binomial count over all means. That tail is exact for plain signs. By Hoeffding's

@@ -53,10 +53,10 @@ def grouped_mean_magnitude() -> float:
 
 
 def grouped_expected_hamming(correlation: npt.ArrayLike) -> Float64:
-    """Expected distance between a grouped code and the signs of another signal: the probability of a mismatch.
+    """Expected distance between a grouped code and the signs of a signal at this ``correlation``.
 
-    Exact for a Gaussian pool: ``E[Q(kappa T)]``. It does not depend on the size of the code. At a correlation of
-    1/sqrt(2) it is 1/18.
+    Exact for a Gaussian pool: ``E[Q(kappa T)]``. It is the probability of a mismatch and does not depend on the size of
+    the code. At a correlation of 1/sqrt(2) it is 1/18.
 
     >>> grouped_expected_hamming([0.0735, 0.3, 0.5**0.5]).round(6)
     array([0.447758, 0.290115, 0.055556])
@@ -65,7 +65,7 @@ def grouped_expected_hamming(correlation: npt.ArrayLike) -> Float64:
 
 
 def grouped_hamming_variance(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Variance of the distance between a grouped code and the signs of another signal.
+    """Variance of the distance between a grouped code of ``n_bytes`` and the signs of a signal at this ``correlation``.
 
     Exact for a Gaussian pool: ``p (1 - p) / n_groups``, where p is :func:`grouped_expected_hamming`.
     """
@@ -74,24 +74,35 @@ def grouped_hamming_variance(correlation: npt.ArrayLike, *, n_bytes: int) -> Flo
 
 
 def grouped_hamming_pmf(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Probabilities of 0, ..., n_groups mismatches, along a new last axis. Exact for a Gaussian pool: binomial."""
+    """Probabilities of 0, ..., n_groups mismatches of codes of ``n_bytes`` at a ``correlation``, along a new last axis.
+
+    Exact for a Gaussian pool: binomial.
+    """
     n_groups = grouped_selection(n_bytes).n_groups
     p = grouped_expected_hamming(correlation)[..., np.newaxis]
     return np.asarray(scipy.stats.binom.pmf(np.arange(n_groups + 1), n_groups, p))
 
 
 def grouped_hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
-    """Probability of at most k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    """Probability of at most this many ``mismatches`` of codes of ``n_bytes``, at a ``correlation``.
+
+    Exact for a Gaussian pool; small values keep their relative precision.
+    """
     return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_cdf)
 
 
 def grouped_hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
-    """Probability of more than k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
+    """Probability of more ``mismatches`` of codes of ``n_bytes``, at a ``correlation``.
+
+    Exact for a Gaussian pool; small values keep their relative precision.
+    """
     return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_sf)
 
 
 def grouped_expected_pair_hamming(*, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike) -> Float64:
     """Expected distance between the signs of two signals v and w at the locations of the reference u.
+
+    ``uv``, ``uw`` and ``vw`` are their correlations.
 
     Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over T. The mismatch count is binomial.
 
@@ -102,7 +113,7 @@ def grouped_expected_pair_hamming(*, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: n
 
 
 def grouped_correlation_from_hamming(hamming: npt.ArrayLike) -> Float64:
-    """Estimate the correlation from an observed distance: the exact inverse of :func:`grouped_expected_hamming`.
+    """Estimate the correlation from a distance ``hamming``: the inverse of :func:`grouped_expected_hamming`.
 
     >>> float(grouped_correlation_from_hamming(1 / 18).round(6))
     0.707107
@@ -115,10 +126,10 @@ def grouped_correlation_interval(
 ) -> Float64:
     """Confidence interval for the correlation, with shape (..., 2).
 
-    ``observed`` counts mismatches ("hamming") or is the estimated correlation ("asymmetric"), as in
-    :func:`correlation_interval`. "hamming": Clopper-Pearson limits of a binomial count, with a coverage of at least
-    ``confidence``. "asymmetric": approximation, normal scores with variance
-    ``(1 - rho**2 + rho**2 Var T) / (n_groups E[T]**2)``.
+    Codes have ``n_bytes``. ``observed`` counts mismatches (``scoring`` "hamming") or is the estimated correlation
+    ("asymmetric"), as in :func:`correlation_interval`. "hamming": Clopper-Pearson limits of a binomial count, with a
+    coverage of at least ``confidence``. "asymmetric": approximation, normal scores with variance ``(1 - rho**2 + rho**2
+    Var T) / (n_groups E[T]**2)``.
 
     >>> grouped_correlation_interval(0.0735, n_bytes=448, scoring="asymmetric").round(4)
     array([0.0368, 0.1101])
@@ -153,11 +164,12 @@ def grouped_energy(rate: npt.ArrayLike) -> Float64:
 def grouped_score_moments(
     correlation: npt.ArrayLike, *, n_bytes: int, n_features: int, projection: str = "hadamard"
 ) -> tuple[Float64, Float64]:
-    """Mean and standard deviation of the estimated correlation, for a population correlation of two signals.
+    """Mean and standard deviation of the estimated correlation, for a population ``correlation`` of two signals.
 
-    The signals are normal. Their score is the sum of the query's projections with the signs of the code, divided by
-    ``n_groups E[T]``. Exact for Gaussian pools, and for orthonormal pools whose blocks contain whole groups. With an
-    orthonormal pool the mean is larger than the mean sample correlation by the factor ``1 + 1 / (4 n_features)``.
+    The signals have ``n_features`` and are normal; codes have ``n_bytes`` from a pool of kind ``projection``. Their
+    score is the sum of the query's projections with the signs of the code, divided by ``n_groups E[T]``. Exact for
+    Gaussian pools, and for orthonormal pools whose blocks contain whole groups. With an orthonormal pool the mean is
+    larger than the mean sample correlation by the factor ``1 + 1 / (4 n_features)``.
 
     >>> mean, deviation = grouped_score_moments([0.0, 0.0735], n_bytes=448, n_features=8192)
     >>> mean.round(4), deviation.round(4)
@@ -187,10 +199,11 @@ def grouped_score_moments(
 def grouped_d_prime(
     correlation: npt.ArrayLike, *, n_bytes: int, n_features: int, projection: str = "hadamard"
 ) -> Float64:
-    """Mean score of matches in standard deviations of the scores of impostors.
+    """Mean score of matches of this ``correlation`` in standard deviations of the scores of impostors.
 
-    Exact, as :func:`grouped_score_moments` is. With an orthonormal pool of at most n_features rows it is
-    ``sqrt(n_features) * correlation * sqrt(grouped_energy)`` up to terms of order 1 / n_features.
+    ``n_bytes``, ``n_features`` and ``projection`` are as for :func:`grouped_score_moments`, and it is as exact. With an
+    orthonormal pool of at most n_features rows it is ``sqrt(n_features) * correlation * sqrt(grouped_energy)`` up to
+    terms of order 1 / n_features.
 
     >>> float(grouped_d_prime(0.073458, n_bytes=448, n_features=8192).round(3))
     3.921
@@ -226,9 +239,10 @@ def grouped_detection(
     projection: str = "hadamard",
     scoring: str = "asymmetric",
 ) -> Float64:
-    """Detection rate of grouped codes at a false-alarm rate per comparison; n_bytes and false_alarm broadcast.
+    """Detection rate of grouped codes at a false-alarm rate per comparison; ``n_bytes`` and ``false_alarm`` broadcast.
 
-    Standing: that of :func:`topsign.theory.roc`, of which it computes single points.
+    ``correlation``, ``n_features``, ``projection`` and ``scoring`` are those of :func:`topsign.theory.roc`. Standing:
+    that of :func:`topsign.theory.roc`, of which it computes single points.
 
     >>> float(grouped_detection(448, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(3))
     0.799
@@ -248,7 +262,7 @@ def grouped_detection(
 
 
 def grouped_expected_agreement(correlation: npt.ArrayLike) -> Float64:
-    """Expected agreement of two grouped codes as a fraction of the groups.
+    """Expected agreement of two grouped codes of signals at this ``correlation`` as a fraction of the groups.
 
     The agreement of two codes is the number of groups with equal locations and equal signs minus the number of groups
     with equal locations and different signs. For a Gaussian pool its expectation is a two-dimensional normal integral;
@@ -264,7 +278,7 @@ def grouped_expected_agreement(correlation: npt.ArrayLike) -> Float64:
 
 
 def grouped_correlation_from_agreement(agreement: npt.ArrayLike) -> Float64:
-    """Correlation at which this agreement, a fraction of the groups, is expected.
+    """Correlation at which this ``agreement``, a fraction of the groups, is expected.
 
     Inverse of :func:`grouped_expected_agreement` by interpolation, within 1e-6.
 

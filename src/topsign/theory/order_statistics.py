@@ -15,7 +15,7 @@ from .._checks import check_count, check_pool
 
 
 def order_statistic_mean(rank: npt.ArrayLike, n: int, *, half: bool = True) -> Float64:
-    """Mean of an order statistic of n standard normal values.
+    """Mean of an order statistic of ``n`` standard normal values.
 
     With ``half=True`` it is the ``rank``-th largest magnitude, with ``half=False`` the ``rank``-th smallest value (the
     paper's numbering). Exact, by quadrature.
@@ -31,7 +31,7 @@ def order_statistic_mean(rank: npt.ArrayLike, n: int, *, half: bool = True) -> F
 
 
 def harter_approximation(rank: npt.ArrayLike, n: int) -> Float64:
-    """Harter's approximation to the mean of the ``rank``-th smallest of n standard normal values.
+    """Harter's approximation to the mean of the ``rank``-th smallest of ``n`` standard normal values.
 
     Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``, with an error below 0.01 for n <= 20 and of 0.001 for rank
     32 of 2048. The i-th largest of M magnitudes is close to the value of rank 2M - i + 1 among 2M.

@@ -33,24 +33,24 @@ SCORINGS = ("asymmetric", "hamming")
 class Plan:
     """Parameters of a code for a detection target, and the assumptions behind them."""
 
-    family: str = "adaptive"
-    n_bits: int | None = None  # of adaptive codes
-    n_pool: int | None = None  # projections computed per signal, of adaptive and grouped codes
-    n_bytes: int | None = None  # of grouped and trellis codes, as their constructors take it
-    scoring: str
-    threshold: float | None  # accept estimated correlations of at least this ("asymmetric"): within(threshold=)
-    radius: float | None  # accept at most this fraction of differing signs ("hamming"): within(radius=)
-    bytes_per_entry: int
-    detection: float
-    false_alarm: float  # of one search over all entries
-    false_alarm_per_entry: float
-    correlation: float
-    n_features: int
-    n_entries: int
-    projection: str
-    information_bits: float | None = None  # of an adaptive code
-    sign_bytes_per_entry: int | None = None  # of sign codes that reach the same target, for adaptive codes
-    assumptions: tuple[str, ...]
+    family: str = "adaptive"  #: code family: "grouped", "trellis", "sign" or "adaptive"
+    n_bits: int | None = None  #: of adaptive codes
+    n_pool: int | None = None  #: projections computed per signal, of adaptive and grouped codes
+    n_bytes: int | None = None  #: of grouped and trellis codes, as their constructors take it
+    scoring: str  #: how codes are compared: "asymmetric" with the real values of the query, "hamming" with its signs
+    threshold: float | None  #: accept estimated correlations of at least this ("asymmetric"): within(threshold=)
+    radius: float | None  #: accept at most this fraction of differing signs ("hamming"): within(radius=)
+    bytes_per_entry: int  #: bytes per stored entry
+    detection: float  #: probability that a match is found
+    false_alarm: float  #: of one search over all entries
+    false_alarm_per_entry: float  #: false-alarm rate of one comparison
+    correlation: float  #: correlation of a match with its reference
+    n_features: int  #: length of a signal
+    n_entries: int  #: number of entries that one search compares with
+    projection: str  #: kind of random projection, or a projection object
+    information_bits: float | None = None  #: of an adaptive code
+    sign_bytes_per_entry: int | None = None  #: of sign codes that reach the same target, for adaptive codes
+    assumptions: tuple[str, ...]  #: assumptions of the plan
 
     def as_dict(self) -> dict[str, object]:
         """Return all fields as a dict for JSON."""
@@ -188,10 +188,11 @@ def detection_at(
     scoring: str = "asymmetric",
     projection: str = "hadamard",
 ) -> float:
-    """Detection rate of one adaptive code at a false-alarm rate per search; :func:`plan` uses it.
+    """Detection rate of one adaptive code at a rate ``false_alarm`` per search of ``n_entries``; :func:`plan` uses it.
 
-    Set ``n_pool`` equal to ``n_bits`` for plain sign codes. Standing and parameters are those of
-    :func:`topsign.theory.roc`; this function computes one point of that curve in a hundredth of the time.
+    Set ``n_pool`` equal to ``n_bits`` for plain sign codes. Standing, ``correlation``, ``n_features``, ``scoring`` and
+    ``projection`` are those of :func:`topsign.theory.roc`; this function computes one point of that curve in a
+    hundredth of the time.
 
     >>> round(detection_at(correlation=0.07, false_alarm=1e-3, n_features=8192, n_bits=512, n_pool=8192), 3)
     0.684
@@ -375,16 +376,16 @@ class SearchCosts:
     must be finite and not negative; others raise ValueError or TypeError.
     """
 
-    visited_at_million: float = 0.0093  # fraction of 10^6 entries visited for a recall of .95
-    visited_slope: float = 0.5  # measured from 10^5 to 10^6 entries
-    seconds_per_entry: float = 38e-9  # per visited entry
-    seconds_per_region: float = 32e-9  # to score the region's mean and select regions
-    seconds_per_query: float = 0.85e-3  # overhead that does not depend on the number of entries
-    batch_seconds_per_entry: float = 3.7e-9  # the same, if another query of the batch visits the entry, too
-    batch_seconds_per_region: float = 18e-9  # the same, for each query of a batch
-    batch_seconds_per_query: float = 2e-6  # overhead of each query of a batch
-    network_seconds: float = 24e-3  # round trip of a Dask task to workers on the same machine
-    network_seconds_per_query: float = 0.0  # added to the round trip by each query; too small to measure
+    visited_at_million: float = 0.0093  #: fraction of 10^6 entries visited for a recall of .95
+    visited_slope: float = 0.5  #: measured from 10^5 to 10^6 entries
+    seconds_per_entry: float = 38e-9  #: per visited entry
+    seconds_per_region: float = 32e-9  #: to score the region's mean and select regions
+    seconds_per_query: float = 0.85e-3  #: overhead that does not depend on the number of entries
+    batch_seconds_per_entry: float = 3.7e-9  #: the same, if another query of the batch visits the entry, too
+    batch_seconds_per_region: float = 18e-9  #: the same, for each query of a batch
+    batch_seconds_per_query: float = 2e-6  #: overhead of each query of a batch
+    network_seconds: float = 24e-3  #: round trip of a Dask task to workers on the same machine
+    network_seconds_per_query: float = 0.0  #: added to the round trip by each query; too small to measure
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -400,7 +401,7 @@ class SearchCosts:
     def latency(self, n_visited: float, n_regions: int, *, n_cores: int = 1, is_remote: bool = False) -> float:
         """Return the seconds of one query over ``n_visited`` entries, divided among ``n_cores`` cores.
 
-        The client selects regions in one thread. If ``is_remote``, the entries are on workers.
+        The client selects among ``n_regions`` regions in one thread. If ``is_remote``, the entries are on workers.
         """
         selecting = self.seconds_per_query + n_regions * self.seconds_per_region
         network = self.network_seconds + self.network_seconds_per_query if is_remote else 0.0
@@ -416,7 +417,9 @@ class SearchCosts:
         is_remote: bool = False,
         batch: int = 256,
     ) -> float:
-        """Return the queries per second of one client that sends one batch after another; see :meth:`latency`.
+        """Return the queries per second of one client that sends one ``batch`` after another.
+
+        ``n_visited``, ``n_regions``, ``n_cores`` and ``is_remote`` are as for :meth:`latency`.
 
         Queries are assumed to visit independent parts of the ``n_entries`` entries. In a batch, the first query that
         visits an entry takes ``seconds_per_entry``, each further query ``batch_seconds_per_entry``. If ``n_entries`` is
@@ -435,18 +438,18 @@ class SearchCosts:
 class ClusterPlan:
     """Resources needed for a recall and a query rate, returned by :func:`plan_cluster`."""
 
-    n_entries: int
-    recall: float
-    queries_per_second: float
-    n_regions: int
-    visited: float  # fraction of the entries that a query visits
-    seconds_per_query: float  # core time
-    latency_seconds: float  # of one query whose regions are divided among the workers
-    n_cores: int
-    n_workers: int
-    memory_bytes: int  # codes, ids and regions, summed over the workers
-    disk_bytes: int  # including originals
-    assumptions: tuple[str, ...]
+    n_entries: int  #: number of entries that one search compares with
+    recall: float  #: share of the true nearest entries that are found, for several k
+    queries_per_second: float  #: queries per second
+    n_regions: int  #: number of regions
+    visited: float  #: fraction of the entries that a query visits
+    seconds_per_query: float  #: core time
+    latency_seconds: float  #: of one query whose regions are divided among the workers
+    n_cores: int  #: number of processor cores
+    n_workers: int  #: number of workers
+    memory_bytes: int  #: codes, ids and regions, summed over the workers
+    disk_bytes: int  #: including originals
+    assumptions: tuple[str, ...]  #: assumptions of the plan
 
     def as_dict(self) -> dict[str, Any]:
         """Return all values by name."""
@@ -470,6 +473,7 @@ def plan_cluster(
     Parameters
     ----------
     n_entries : float
+        Entries of the index.
     recall : float in (0, 1)
         The visited fraction is assumed proportional to ``(1 - recall) ** -0.75``, as measured between .90 and .98.
     queries_per_second : float

@@ -14,7 +14,7 @@ from .order_statistics import mean_kept_magnitude
 
 
 def storage_bits(n_bits: int, n_pool: int) -> float:
-    """Information content of one adaptive code in bits: its signs and its set of locations.
+    """Information content of one adaptive code in bits: ``n_bits`` signs and their locations in ``n_pool``.
 
     Exact: ``n_bits + log2(C(n_pool, n_bits))``, Section III-A of the paper.
 
@@ -180,8 +180,8 @@ def _peak() -> float:
 def water_filling(variances: npt.ArrayLike, n_bits: float) -> tuple[float, Float64]:
     """Return the water level and the bits per coordinate that minimise the distortion with ``n_bits`` bits in total.
 
-    Exact for independent normal coordinates: coordinates with variance below the level get no bits, the others
-    ``log2(variance / level) / 2``.
+    Exact for independent normal coordinates with these ``variances``: coordinates with variance below the level get no
+    bits, the others ``log2(variance / level) / 2``.
 
     >>> level, rates = water_filling([4.0, 1.0, 0.1], 1)
     >>> level, rates

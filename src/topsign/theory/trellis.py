@@ -38,7 +38,9 @@ def trellis_energy(rate: npt.ArrayLike) -> Float64:
 def trellis_detection(
     n_bytes: npt.ArrayLike, *, correlation: float, false_alarm: npt.ArrayLike, n_features: int
 ) -> Float64:
-    """Return the detection rate of trellis codes at a false-alarm rate per comparison; arguments broadcast.
+    """Return the detection rate of trellis codes of ``n_bytes``; arguments broadcast.
+
+    ``false_alarm`` is the rate per comparison, ``n_features`` the length of a signal, ``correlation`` that of a match.
 
     Approximation: scores of impostors have the exact distribution of a sample correlation. Scores of matches have
     Fisher's normal approximation for a population correlation of ``correlation * sqrt(trellis_energy)``.
