@@ -1,13 +1,14 @@
 """Mutation testing: small changes of the source, each of which the tests of its module should detect.
 
 ``python tests/mutants.py`` copies the source tree once per process, applies one mutant at a time to a copy, and runs
-the test files of the mutated module until the first failure. A mutant is *killed* if a test fails or does not end,
-*survived* if all pass, and *equivalent* if a reason is given why no test can detect it. All hand-written
-mutants and a sample of the generated ones are run; mutants.toml has the former, the reasons, and the test files of
-each module. Outcomes are written to a JSON file as they arrive, and ``--resume`` continues from that file.
+the test files of the mutated module until a test fails that passes without the mutant. A mutant is *killed* if there is
+such a test, or if the tests do not end, *survived* if all pass, and *equivalent* if a reason is given why no test can
+detect it. All hand-written mutants and a sample of the generated ones are run; mutants.toml has the former, the
+reasons, and the test files of each module. ``--resume`` continues from the file to which outcomes are written.
 
-A mutant is identified by its line, not by its position, so that reasons and outcomes survive changes elsewhere in a
-file. cosmic-ray identifies mutants by position, has one test command per session, and takes no mutants by hand.
+A mutant is identified by its line, so that reasons and outcomes survive changes elsewhere in a file. cosmic-ray
+identifies mutants by position and has one test command per session, mutmut changes only functions and runs all tests
+once in one process, and neither takes mutants by hand.
 """
 
 import argparse
@@ -22,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -35,6 +35,9 @@ SOURCE = ROOT / "src" / "topsign"
 
 MEMORY_BYTES = 24 * 2**30
 """Address space of the tests of a mutant: some mutants ask for all there is."""
+
+SECONDS = 1800
+"""Time of the tests of a mutant: some mutants never end."""
 
 MARKS = "not engines and not statistics and not gpu"
 
@@ -224,24 +227,32 @@ class Trees:
     """Copies of the source tree, each with an interpreter that imports the package from it."""
 
     def __init__(self, folder, n_trees):
-        self._free = queue.SimpleQueue()
+        self._free, self._failing = queue.SimpleQueue(), {}
         for number in range(n_trees):
             self._free.put(_make_tree(Path(folder) / f"tree-{number}"))
 
-    def run(self, files, seconds, *options, change=None):
-        """Return the exit code and the output of the tests in these files; -1 if they do not end in time."""
+    def judge(self, mutant):
+        """Return the outcome of a mutant and the test that detected it, which passes without the mutant."""
         tree = self._free.get()
+        path = tree / "src" / "topsign" / mutant.file
+        content = path.read_text()
         try:
-            if change is None:
-                return _run_tests(tree, files, seconds, options)
-            path = tree / "src" / "topsign" / change.file
-            content = path.read_text()
-            try:
-                path.write_text(change.applied(content))
-                return _run_tests(tree, files, seconds, options)
-            finally:
+            while True:
+                left_out = [f"--deselect={test}" for test, fails in self._failing.items() if fails]
+                path.write_text(mutant.applied(content))
+                code, output = _run_tests(tree, ["-x", *left_out, *mutant.tests])
                 path.write_text(content)
+                found = re.findall(r"^(?:FAILED|ERROR) (\S+::\S+(?:\[.*?\])?)", output, re.MULTILINE)
+                if code == 0 or not found:
+                    return (
+                        ("survived", "") if code == 0 else ("killed", "no end" if code == -1 else f"exit code {code}")
+                    )
+                if found[0] not in self._failing:
+                    self._failing[found[0]] = _run_tests(tree, [found[0]])[0] != 0
+                if not self._failing[found[0]]:
+                    return "killed", found[0]
         finally:
+            path.write_text(content)
             self._free.put(tree)
 
 
@@ -269,9 +280,10 @@ def _make_tree(tree):
     return tree
 
 
-def _run_tests(tree, files, seconds, options):
+def _run_tests(tree, arguments):
+    """Return the exit code and the output of tests; -1 if they do not end in time."""
     command = [tree / "environment" / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"]
-    command += ["-p", "no:xdist", "-rfE", "-m", MARKS, *options, *files]
+    command += ["-p", "no:xdist", "-rfE", "-m", MARKS, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPATH", None)
     with subprocess.Popen(
@@ -287,46 +299,12 @@ def _run_tests(tree, files, seconds, options):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
     ) as process:
         try:
-            output, _ = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
             return -1, ""
     return process.returncode, output
-
-
-class Baseline:
-    """Time and failures of the tests of each file without a mutant."""
-
-    def __init__(self, trees, files, pool, timeout):
-        self.seconds, self.failing = {}, {}
-        jobs = {pool.submit(self._measure, trees, file, timeout): file for file in files}
-        for job in as_completed(jobs):
-            file = jobs[job]
-            self.seconds[file], self.failing[file] = job.result()
-            failing = "cannot be run" if self.failing[file] is None else f"{len(self.failing[file])} fail"
-            print(f"without a mutant {file}: {self.seconds[file]:.0f} s, {failing}", flush=True)
-
-    @staticmethod
-    def _measure(trees, file, timeout):
-        began = time.monotonic()
-        code, output = trees.run([file], timeout)
-        failing = re.findall(r"^(?:FAILED|ERROR) (\S+::\S+(?:\[.*?\])?)", output, re.MULTILINE)
-        is_usable = code == 0 or (code == 1 and bool(failing))
-        return time.monotonic() - began, failing if is_usable else None
-
-    def judge(self, trees, mutant):
-        """Return the outcome of a mutant and the test that detected it."""
-        files = sorted((file for file in mutant.tests if self.failing[file] is not None), key=self.seconds.get)
-        if not files:
-            return "not judged", "its tests cannot be run here"
-        left_out = [f"--deselect={test}" for file in files for test in self.failing[file]]
-        seconds = 60 + 4 * sum(self.seconds[file] for file in files)
-        code, output = trees.run(files, seconds, "-x", *left_out, change=mutant)
-        if code == 0:
-            return "survived", ""
-        found = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-        return "killed", found[0] if found else "no end" if code == -1 else f"exit code {code}"
 
 
 def main():
@@ -335,13 +313,12 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="run only mutants whose name contains this")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after this time")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds of one test file without a mutant")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants.json")
-    parser.add_argument("--resume", action="store_true", help="keep the killed mutants that the results have")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the killed mutants of the results whose test still exists"
+    )
     parser.add_argument("--list", action="store_true", help="list the mutants and run none")
     options = parser.parse_args()
-    began = time.monotonic()
     chosen, ruled = list(chosen_mutants()), list(ruled_mutants())
     mutants = [one for one in (*chosen, *choose(ruled, options.sample, options.seed)) if options.only in one.name]
     if options.list:
@@ -351,7 +328,10 @@ def main():
     found = {}
     if options.resume and options.results.exists():
         earlier = json.loads(options.results.read_text())["mutants"]
-        found = {key: record for key, record in earlier.items() if record["outcome"] == "killed"}
+        keys = {one.key for one in (*chosen, *ruled)}
+        found = {
+            key: one for key, one in earlier.items() if key in keys and one["outcome"] == "killed" and _exists(one)
+        }
     for one in mutants:
         if one.reason is not None:
             found[one.key] = {"mutant": one.name, "outcome": "equivalent", "by": one.reason}
@@ -359,14 +339,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.processes) as pool:
         Path(folder).chmod(0o755)  # tests run programs as other users
         trees = Trees(folder, options.processes)
-        files = sorted({file for one in waiting for file in one.tests})
-        baseline = Baseline(trees, files, pool, options.timeout)
-
-        def judge(one):
-            is_late = time.monotonic() - began > options.seconds
-            return ("not run", "") if is_late else baseline.judge(trees, one)
-
-        jobs = {pool.submit(judge, one): one for one in waiting}
+        jobs = {pool.submit(trees.judge, one): one for one in waiting}
         for job in as_completed(jobs):
             one, (outcome, by) = jobs[job], job.result()
             found[one.key] = {"mutant": one.name, "outcome": outcome, "by": by}
@@ -376,6 +349,12 @@ def main():
     outcomes = Counter(found[one.key]["outcome"] for one in mutants)
     print(f"{len(mutants)} mutants:", ", ".join(f"{count} {what}" for what, count in outcomes.most_common()))
     return int(outcomes["killed"] + outcomes["equivalent"] != len(mutants))
+
+
+def _exists(record):
+    """Return whether the test that detected a mutant still exists."""
+    file, _, name = record["by"].partition("::")
+    return name and (ROOT / file).exists() and f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
 def _write(path, found):

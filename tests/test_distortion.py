@@ -36,17 +36,6 @@ def test_the_bound_holds_for_every_mean_and_is_not_wasteful(distortion, n_signal
         assert n_pairs * worst_failure(int(0.9 * n_bits) - 1, distortion) > failure
 
 
-def test_bits_grow_with_the_logarithm_of_the_signals_and_the_inverse_square_of_the_distortion():
-    bits = [theory.bits_for_distortion(distortion=0.05, n_signals=n, failure=0.01) for n in (10**2, 10**4, 10**6)]
-    assert bits[0] < bits[1] < bits[2]
-    # A hundred times as many signals add at most 2 ln(100) / (2 distortion**2) bits, and nearly as many.
-    step = 2 * np.log(100) / (2 * 0.05**2)
-    assert (np.diff(bits) < step).all()
-    assert (np.diff(bits) > 0.9 * step).all()
-    halved = theory.bits_for_distortion(distortion=0.025, n_signals=100, failure=0.01)
-    assert halved == pytest.approx(4 * bits[0], rel=0.01)
-
-
 def test_adaptive_codes_stay_within_the_distortion(rng):
     """In 60 draws of 12 signals, the number of failures is at most the nominal one plus four standard errors."""
     options = {"distortion": 0.15, "n_signals": 12, "failure": 0.2}

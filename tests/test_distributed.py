@@ -250,25 +250,6 @@ def test_a_local_index_opens_on_a_cluster(client, tmp_path, signals, queries, ki
     assert len(index) == 555
 
 
-def test_ids_may_be_texts(client, tmp_path, signals, queries):
-    index = make_index("adaptive", path=tmp_path / "one.topsign")
-    names = [f"doc-{i}" for i in range(700)]
-    index.add(signals, ids=names, metadata=[{"row": i} for i in range(700)])
-    index.remove(names[::5])
-    with ts.distributed.open(tmp_path / "one.topsign", client=client) as opened:
-        for among in (None, names[1::3][:40]):
-            among = among and [name for name in among if name in index]
-            assert_same(opened.search(queries, 7, among=among), index.search(queries, 7, among=among))
-            found, expected = (one.within(queries, false_alarm=0.5, among=among) for one in (opened, index))
-            assert_same(found, expected)
-        assert opened.ids.tolist() == index.ids.tolist()
-        assert opened["doc-7"].metadata == {"row": 7}
-        with pytest.raises(ValueError, match="among must be in the index, but nobody is not"):
-            opened.search(queries, among=["nobody"])
-        with pytest.raises(TypeError, match=r"texts, got among of dtype int64; index.ids lists them"):
-            opened.search(queries, among=[3])
-
-
 def write_table(path, signals, ids, first=0):
     """Write vectors with ids, a year, and a language that is missing in every third row."""
     rows = range(first, first + len(signals))

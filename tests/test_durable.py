@@ -156,29 +156,6 @@ def test_parameters_come_from_the_file(path, signals, kind):
     assert len(make_index(kind, path, **options)) == 200
 
 
-def test_an_option_of_the_projection_is_kept(path, signals):
-    projection = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=2)
-    index = ts.Index(N_FEATURES, family="adaptive", n_bits=20, basis=projection, path=path)
-    index.add(signals)
-    assert ts.open_index(path).recipe.projection == projection
-    assert make_index("adaptive", path, random_state=3).recipe.projection == projection  # only its kind is asked for
-    other = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=4)
-    with pytest.raises(ValueError, match="basis='hadamard', got basis=Hadamard"):
-        make_index("adaptive", path, basis=other, random_state=None)
-
-
-def test_metadata_come_back(path, signals):
-    notes = [{"camera": "Ä", "shots": [1, 2.5, None, True]}, None, {}]
-    for index in (make_index("adaptive"), make_index("adaptive", path)):
-        index.add(signals[:3], metadata=notes)
-        index.add(signals[3])
-        entries = index.get([2, 0, 3, 1])
-        assert entries.metadata == [{}, notes[0], None, None]
-        assert_array_equal(entries.ids, [2, 0, 3, 1])
-        assert len(entries) == 4
-        assert index.get([]).metadata == []
-
-
 @pytest.mark.parametrize(
     ("metadata", "error", "words"),
     [
@@ -309,26 +286,6 @@ def touch(index, column, signals):
 
 
 @posix
-def test_every_flipped_bit_is_reported(filled, rng, signals):
-    """Flipped bits in any file are reported by verify, and no search returns a different result."""
-    expected = ts.open_index(filled).search(signals[:1], k=60)
-    for name in files_of(filled):
-        file = filled / name
-        original = file.read_bytes()
-        for at in {0, len(original) - 1, *rng.integers(0, len(original), 12).tolist()}:
-            flip(file, at, 1 << int(rng.integers(8)))
-            with pytest.raises(ts.StorageError):
-                ts.open_index(filled).verify()
-            try:
-                found = ts.open_index(filled).search(signals[:1], k=60)
-            except ts.StorageError:
-                continue
-            finally:
-                file.write_bytes(original)
-            assert_array_equal(found.scores, expected.scores)
-
-
-@posix
 def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
     """Small files are stored in the manifest."""
     with make_index("adaptive", path) as index:
@@ -441,20 +398,6 @@ def test_a_missing_file_is_named(filled, signals):
     file.unlink()
     with pytest.raises(ts.StorageError, match=f"a file of version 13 is missing: {file.name}; restore it from a copy"):
         ts.open_index(filled)
-
-
-@posix
-def test_truncation_is_reported(filled, rng):
-    for name in files_of(filled):
-        file = filled / name
-        original = file.read_bytes()
-        for length in [0, 1, len(original) - 1, *rng.integers(0, len(original), 3).tolist()]:
-            file.write_bytes(original[:length])
-            for call in (ts.open_index, lambda path: make_index("adaptive", path)):
-                with pytest.raises(ts.StorageError, match="damaged"):
-                    call(filled)
-            assert file.read_bytes() == original[:length]
-        file.write_bytes(original)
 
 
 @posix
@@ -900,38 +843,6 @@ def test_compact_finishes_an_erasure_that_was_interrupted(path, signals, monkeyp
     again.compact()
     assert again.versions() == [again._store.version]
     again.verify()
-
-
-@posix
-def test_an_interrupt_before_the_commit_stores_nothing(path, signals, monkeypatch):
-    index, plain = make_index("adaptive", path), os.fsync
-
-    def interrupted(descriptor):
-        signal.raise_signal(signal.SIGINT)
-        plain(descriptor)
-
-    monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        index.add(signals[:3])
-    monkeypatch.undo()
-    assert len(index) == len(ts.open_index(path)) == 0
-    assert len(files_of(path)) == 2, "the recipe and the first version"
-
-
-@posix
-def test_an_interrupt_after_a_copy_appeared_leaves_the_whole_copy(filled, monkeypatch, tmp_path):
-    plain = backends.rename_new
-
-    def interrupted(*names):
-        plain(*names)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(backends, "rename_new", interrupted)
-    index = ts.open_index(filled)
-    with pytest.raises(KeyboardInterrupt):
-        index.save(tmp_path / "copy.topsign")
-    ts.open_index(tmp_path / "copy.topsign").verify()
 
 
 def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):

@@ -87,16 +87,6 @@ def test_a_table_after_arrays_gives_the_names(rng):
         index.add(turned(frame))
 
 
-def test_names_stay_with_copies(rng, tmp_path):
-    import pickle
-
-    index = some_index("adaptive")
-    index.add(FRAMES["pandas"](steep(rng, 100)))
-    index.save(tmp_path / "copy")
-    for copy in (ts.open_index(tmp_path / "copy"), pickle.loads(pickle.dumps(index))):
-        assert copy.feature_names == NAMES
-
-
 def test_a_first_table_that_is_refused_leaves_no_names(rng):
     frame = FRAMES["pandas"](steep(rng, 700))
     index = some_index("adaptive")

@@ -72,17 +72,6 @@ def test_a_filter_is_among_of_those_that_pass(index, rng, where, test):
         assert_array_equal(matches.ids, index.within(queries, false_alarm=0.9, among=chosen).ids)
 
 
-def test_few_of_many_are_gathered_and_the_rest_is_not_touched(index, rng):
-    queries = rng.standard_normal((3, N_FEATURES))
-    for where in ("year == 2005", "year >= 2002"):
-        found = index.search(queries, 300, where=where, with_metadata=True)
-        known = found.ids >= 0
-        assert known.sum() > 0
-        assert all(
-            index.get([id]).metadata == [note] for id, note in zip(found.ids[known], found.metadata[known], strict=True)
-        )
-
-
 def test_changes_are_seen(index, rng):
     query = rng.standard_normal(N_FEATURES)
     index.update_metadata([3], [{"year": 1900}])

@@ -88,25 +88,6 @@ def test_refresh_finds_a_file_made_meanwhile(rng, make, tmp_path):
     assert_array_equal(late.search(signals[:5], k=3).ids, early.search(signals[:5], k=3).ids)
 
 
-def test_a_random_basis_without_learning_is_joined_too(rng, tmp_path, monkeypatch):
-    """Two processes that create a file at the same time draw two seeds; the file keeps one."""
-    options = {"n_features": 32, "n_bytes": 5, "basis": "hadamard", "center": False, "path": tmp_path / "i.topsign"}
-    made = []
-
-    def learn_slowly(learn):
-        if not made:
-            made.append(None)
-            made.append(ts.Index(**options))
-        return learn()
-
-    patch_learning(monkeypatch, "trellis", learn_slowly)
-    late = ts.Index(**options)
-    assert late.recipe == made[1].recipe
-    late.add(steep(rng, 10))
-    made[1].refresh()
-    assert len(made[1]) == 10
-
-
 def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
     options = {"n_features": 32, "n_bytes": 5, "path": path}

@@ -313,6 +313,3 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
     """
     shown = run_python(program, filled)
     assert shown.stdout == "hanging 0\n", shown.stderr
-
-
-# Interrupts

@@ -348,34 +348,6 @@ def test_codes_come_back_in_the_order_asked(rng):
         assert index.get(ids[wanted]).codes == encoder.encode(signals[wanted])
         assert index.get([]).codes == encoder.encode(signals[:0])
         assert index.recipe == encoder.recipe_
-    index = ts.Index(N_FEATURES, family="sign", n_bytes=16, metric="inner_product", random_state=7)
-    index.add(signals, ids=ids)
-    codes = index.get(ids[wanted]).codes
-    assert isinstance(codes, ts.SignCodes)
-    signs = np.packbits(index.recipe.projection.apply(signals[wanted]) >= 0, 1, "little")
-    assert_array_equal(codes.data[:, :16], signs)
-    assert_allclose(codes.norms, np.linalg.norm(signals[wanted], axis=1), rtol=7e-4)
-    assert index.get([]).codes.data.shape == (0, 18)
-
-
-def test_failing_calls_change_nothing(rng):
-    index, _ = make_index("adaptive", 20)
-    signals = draw_signals(rng, 8)
-    index.add(signals[:4])
-    before = index._store.snapshot
-    bad = signals.copy()
-    bad[5] = np.nan
-    for call in (
-        lambda: index.add(bad),
-        lambda: index.add(signals[:2], ids=[9, 3]),
-        lambda: index.add(signals[:2], ids=[9, 9]),
-        lambda: index.add(signals[:2] * 0),
-        lambda: index.remove([0, 4]),
-    ):
-        with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is all zeros"):
-            call()
-        assert index._store.snapshot is before
-    assert_array_equal(index.add(signals[4]), [4])
 
 
 def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):

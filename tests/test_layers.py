@@ -14,64 +14,32 @@ ROOT = Path(topsign.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 TREES = {source: ast.parse(source.read_text()) for source in SOURCES}
 
-LAYERS = [
-    {"errors", "_arrays", "_lazy"},
-    {"_rows"},
-    {"_checks", "_files"},
-    {"_random", "_page", "_estimators", "_safetensors"},
-    {"kernels", "theory"},
-    {"projections"},
-    {"codes", "significance"},
-    {"families"},
-    {"encoding"},
-    {"signals", "embeddings", "encoders"},
-    {"store", "heads"},
-    {"search"},
-    {"index"},
-    {"gpu", "evaluation"},
-    {"nn", "export", "distributed"},
-    {"explore", "testing"},
-    {"plots"},
-    {"__init__"},
-    {"paper", "cameras"},
-    {"cli"},
-    {"__main__"},
-]
+
+def ordered(text):
+    """Return layers separated by >, in the order in which they may import each other."""
+    return [set(layer.split()) for layer in text.split(">")]
+
+
+LAYERS = ordered(
+    "_arrays _lazy errors > _rows > _checks _files > _estimators _page _random _safetensors > kernels theory > "
+    "projections > codes significance > families > encoding > embeddings encoders signals > heads store > search > "
+    "index > evaluation gpu > distributed export nn > explore testing > plots > __init__ > cameras paper > cli > "
+    "__main__ "
+)
 
 INNER_LAYERS = {
-    "theory": [
-        {"order_statistics"},
-        {"distances", "rates"},
-        {"tails", "trellis"},
-        {"grouped"},
-        {"detection"},
-        {"planning"},
-        {"__init__"},
-    ],
-    "significance": [{"p_values", "likelihood_ratios"}, {"null_distributions", "score_calibration"}, {"__init__"}],
-    "families": [
-        {"comparison"},
-        {"base", "agreement"},
-        {"weight_coding"},
-        {"projected"},
-        {"signs", "trellis"},
-        {"adaptive", "trellis_pairs"},
-        {"__init__"},
-    ],
-    "store": [{"backends", "segments"}, {"versions"}, {"stored_columns", "memory"}, {"folder_store"}, {"__init__"}],
-    "search": [{"engine", "regions", "sample"}, {"query_block", "pairs"}, {"originals"}, {"recall"}, {"__init__"}],
-    "index": [
-        {"significance", "filters"},
-        {"entries"},
-        {"addition", "results"},
-        {"regions"},
-        {"base"},
-        {"index"},
-        {"constructors"},
-        {"__init__"},
-    ],
+    "theory": ordered("order_statistics > distances rates > tails trellis > grouped > detection > planning > __init__"),
+    "significance": ordered("likelihood_ratios p_values > null_distributions score_calibration > __init__"),
+    "families": ordered(
+        "comparison > agreement base > weight_coding > projected > signs trellis > adaptive trellis_pairs > __init__"
+    ),
+    "store": ordered("backends segments > versions > memory stored_columns > folder_store > __init__"),
+    "search": ordered("engine regions sample > pairs query_block > originals > recall > __init__"),
+    "index": ordered(
+        "filters significance > entries > addition results > regions > base > index > constructors > __init__"
+    ),
 }
-"""Modules within a package, in the order in which they may import each other."""
+"""Modules within a package."""
 
 LATE = {("families", "base"): {"weight_coding"}, ("families", "trellis"): {"trellis_pairs"}}
 """Imports inside functions that break an import cycle of defaults: a base class and what it returns by default."""

@@ -183,15 +183,6 @@ def test_equality_pickling_and_fingerprints(make):
     assert len(pickle.dumps(projection)) < 500
 
 
-def test_options_matter():
-    twice, thrice = (ts.make_projection("hadamard", n_features=64, random_state=7, rounds=rounds) for rounds in (2, 3))
-    assert twice != thrice
-    assert twice.fingerprint() != thrice.fingerprint()
-    assert ts.make_projection("hadamard", n_features=64, random_state=7).rounds == 3
-    assert ts.make_projection("hadamard", n_features=65, random_state=7).rounds == 6
-    assert ts.make_projection("sparse", n_features=100, random_state=7).density == 0.1
-
-
 def test_fingerprints_are_the_same_everywhere():
     shape = {"n_features": 100, "n_pool": 130}
     made = {kind: ts.make_projection(kind, **shape, random_state=7).fingerprint() for kind in ts.projections.KINDS}

@@ -67,15 +67,6 @@ def test_a_second_level_captures_no_more_at_one_bit():
     assert_allclose(three, two, atol=1e-9)
 
 
-def test_finite_codes_approach_the_limit():
-    """At a rate of m + log2 C(M, m) bits the captured fraction differs from the limit by O(log M / M)."""
-    for n_pool in (1024, 65536):
-        n_bits = n_pool // 16
-        rate = theory.storage_bits(n_bits=n_bits, n_pool=n_pool) / n_pool
-        share = float(theory.captured_energy(n_bits=n_bits, n_pool=n_pool))
-        assert_allclose(share, float(theory.captured_energy(rate)), atol=8 * np.log2(n_pool) / n_pool / 10)
-
-
 def test_captured_energy_is_what_a_code_keeps(rng):
     signals = rng.standard_normal((400, 512))
     magnitudes = np.sort(np.abs(signals), axis=1)[:, -64:]

@@ -238,6 +238,3 @@ def test_a_longer_run_judges_equal_storage(parts):
     assert signs.ours.endswith("the sign is as printed at 32, 64, 128 and 256 of the pool")
     short = replace(sure, n_seeds=found.n_seeds)
     assert list(verdicts.judge_table(found, short)) == list(verdicts.judge_table(found))
-
-
-# The page and its files

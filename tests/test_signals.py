@@ -224,29 +224,6 @@ def test_polars_frames_are_tables(signals):
     assert plain.add(wide).tolist() == list(range(100, 150))
 
 
-@pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
-def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, family, monkeypatch):
-    """The calibration sample is drawn while signals are encoded."""
-    signals = rng.standard_normal((3000, 16)).astype(np.float32)
-    parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
-    index = {
-        "adaptive": lambda: ts.Index(16, family="adaptive", n_bits=4, random_state=1),
-        "sign": lambda: ts.Index(16, family="sign", random_state=1),
-        "trellis": lambda: ts.Index(16, n_bytes=4, basis="hadamard", center=False, random_state=1),
-    }[family]()
-    decoded, batches = [], reader.TableRows._decoded
-
-    def counted(*arguments):
-        for batch in batches(*arguments):
-            decoded.append(len(batch))
-            yield batch
-
-    rows = open_file(Place.at(tmp_path / "a.parquet")).rows()
-    monkeypatch.setattr(reader.TableRows, "_decoded", counted)
-    index.add(rows)
-    assert sum(decoded) == 3000
-
-
 def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch):
     """The identity of a file reads its first and last signal; rows may be read backwards and across groups."""
     signals = rng.standard_normal((3000, 16)).astype(np.float32)

@@ -8,6 +8,7 @@ result ends the run. ``--core`` loads the kernels from another library, such as 
 """
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -109,11 +110,15 @@ class Doors:
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.indexes[name], path)
         file = path / str(self.rng.choice(files_of(path)))
-        file.write_bytes(flip(self.rng, file.read_bytes()))
+        original = file.read_bytes()
+        file.write_bytes(flip(self.rng, original))
         try:
             found = self._use(path)
         except self.ts.StorageError:
             return "refused"
+        with self.ts.open_index(path, readonly=True) as index, contextlib.suppress(self.ts.StorageError):
+            index.verify()
+            assert file.read_bytes() == original, f"verify finds no damage in {file}"
         pairs = zip(found, self.answers[name], strict=True)
         same = all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
         assert same, f"wrong answers of a damaged index {path}"
