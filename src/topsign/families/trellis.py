@@ -221,7 +221,7 @@ class TrellisRecipe(ProjectedRecipe):
     kind: ClassVar[str] = "ring"
     projects_units: ClassVar[bool] = True
 
-    design: RingDesign = None  #: type: ignore[assignment]  # never omitted
+    design: RingDesign = None  # type: ignore[assignment]  # never omitted
     reconstruction_cosine: float = 1.0
     """Mean cosine of signals and their reconstructions, of the sample or of white signals if nothing was learned.
 
