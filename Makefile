@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/* native/*/*)
 
-# Modules are compiled when they are first imported, and kept: tests import a quarter of what pip would compile, and start
-# many processes that would compile again where the environment forbids to keep anything.
+# Python keeps the modules it compiles. Tests import a quarter of those that pip would compile in advance, and start many
+# processes; if the environment forbids writing bytecode, each of them would compile again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick cameras clean
@@ -38,7 +38,7 @@ define core-tests
 	$(VENV)/$(1)/bin/python -m pytest -q -m core tests
 endef
 
-# The sdist and the wheel made of it, each installed alone.
+# The sdist and the wheel made of it, each installed without the other.
 test-dist: $(VENV)/ready
 	rm -rf dist
 	$(BIN)/pip install --quiet build
@@ -47,21 +47,21 @@ test-dist: $(VENV)/ready
 	$(call core-tests,from-sdist,dist/*.tar.gz)
 	$(call core-tests,from-wheel,dist/*.whl)
 
-# Exactly the lowest version of every dependency that pyproject.toml admits, with pytest and click of their time.
+# Exactly the lowest version of every dependency that pyproject.toml permits, with pytest and click of the same age.
 LOWEST = $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'])")
 test-lowest:
 	$(call core-tests,lowest,. pytest==8 click==8.2.1 $(subst >=,==,$(LOWEST)))
 
-# The portable path alone, as a processor without a faster one would build it, by a compiler without vector types.
+# Only the portable path, as built for a processor without a faster path by a compiler without vector types.
 test-generic:
 	$(call core-tests,generic,. --config-settings cmake.define.TOPSIGN_GENERIC=ON --config-settings cmake.define.TOPSIGN_PLAIN_ARRAYS=ON)
 	$(VENV)/generic/bin/python -c "import topsign; assert topsign.kernels.available() == ['portable']"
 
-# Hostile bytes for every kernel that reads codes and every door they come in by, under sanitizers; the suite runs some.
+# Hostile bytes in every kernel and reader that accepts codes, under sanitizers; the test suite runs a sample.
 test-sanitize: $(VENV)/ready
 	$(BIN)/python tests/faults/sanitize.py --cases 20000 --doors 20000
 
-# Damaged and crafted files at every door for ten minutes; counts into benchmarks/results/attack.json.
+# Damaged and crafted files in every reader for ten minutes; counts go into benchmarks/results/attack.json.
 test-attack: $(VENV)/ready
 	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
 
@@ -94,7 +94,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp')
 
-# One wheel for every Python 3 of this platform, shown by an install from the wheel alone.
+# One wheel for every Python 3 of this platform, tested in a fresh environment.
 wheel: $(VENV)/ready
 	rm -rf dist $(VENV)/from-wheel
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

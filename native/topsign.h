@@ -1,9 +1,9 @@
 /* The C interface of the core: raw arrays in, raw arrays out. Only the bytes of codes are not trusted.
 
    Arrays are C-ordered and dense. Bits are packed little-endian, bit 1 meaning "projected >= 0" (or a sign of +1).
-   Kernels take how they are run and a struct of what they work on, and return 0, or 1 when memory ran out. Results are
-   the same bits on every path and thread count; arbitrary bytes in place of codes give some result and stay inside
-   every array. */
+   A kernel takes the path and thread count of the run, and a struct with its operands. It returns 0, or 1 if memory is
+   exhausted. Results are the same bits on every path and thread count; arbitrary bytes in place of codes give some
+   result, and no access leaves an array. */
 #pragma once
 
 #include <stdint.h>
@@ -65,8 +65,8 @@ typedef struct {
 } ts_code_ranges;
 
 /* Trellis codes: a ring of n_steps nibbles. Step s reads the byte of nibbles s - 1 and s, and reconstructs the
-   coordinates first[s] up to, but not at, first[s + 1] by one of 256 rows of levels, from books[s] on; columns are the
-   same books transposed. The encoder minimises the sum of weights * level^2 - 2 * weights * level * (coordinate *
+   coordinates [first[s], first[s + 1]) by one of 256 rows of levels, from books[s] on; columns are the same books
+   transposed. The encoder minimises the sum of weights * level^2 - 2 * weights * level * (coordinate *
    scales). The square norm of a reconstruction is the constant plus the sum of squares, (n_steps, 256). */
 typedef struct {
     int64_t n_steps, n_coded;
@@ -80,7 +80,7 @@ typedef struct {
     double constant;
 } ts_ring;
 
-/* What the bytes of a code are: signs of 8 projections, largest of groups of 8 (a nibble each), a ring, or kept
+/* Meaning of the bytes of a code: signs of 8 projections, largest of groups of 8 (a nibble each), a ring, or kept
    locations. */
 enum { TS_SIGNS, TS_GROUPS, TS_RING, TS_KEPT };
 
@@ -136,7 +136,7 @@ typedef struct {
 TOPSIGN_API int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation);
 
 /* Products of signals with the columns of a matrix: out (count, n_columns), row i of it for signal rows[i] (null: i).
-   A feature of the signal is multiplied with the signal's factor and lessened by minus (either may be null). Terms are
+   A feature is multiplied by its signal's factor, and minus is subtracted (either may be null). Terms are
    added in the order of features, in float32. panels: (ceil(n_columns / 32), width, 32), columns after the last are
    zeros. */
 typedef struct {
@@ -248,8 +248,8 @@ typedef struct {
 } ts_bytes;
 TOPSIGN_API int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out);
 
-/* Codes in the order of their regions: those of region r are in ranges[starts[r]] up to, but not at, starts[r + 1]; a
-   range is codes begin up to, but not at, end, of a segment. */
+/* Codes in the order of their regions: those of region r are in ranges [starts[r], starts[r + 1]); a range is codes
+   [begin, end) of a segment. */
 typedef struct {
     int32_t segment, begin, end;
 } ts_region_range;
@@ -270,9 +270,9 @@ typedef struct {
     int64_t n_groups, width;
 } ts_means;
 
-/* Regions in two levels: those of coarse mean c are the fine means of the groups first[c] up to, but not at, first[c +
-   1]; numbers (16 * n_groups) are the regions of fine means, -1 of rows that fill a group. counts are those of the
-   living entries of each region. */
+/* Regions in two levels: those of coarse mean c are the fine means of the groups [first[c], first[c + 1]); numbers
+   (16 * n_groups) are the regions of fine means, -1 of rows that fill a group. counts are those of the living entries
+   of each region. */
 typedef struct {
     ts_means coarse, fine;
     int64_t n_coarse;
@@ -281,12 +281,12 @@ typedef struct {
     const int64_t* counts;
 } ts_regions;
 
-/* What queries of each stratum visit. The regions of the base_coarse nearest coarse means are scored, and the contrast
-   of a query is the difference between its best and its 16th best score. Its stratum is the number of edges, n_strata -
-   1 of them in ascending order, that the contrast reaches, or n_strata if the best score is below `least`. The query
-   visits the nearest regions of the n_coarse nearest coarse means: at least n_regions, and so many that they have
-   n_entries entries; all entries if n_regions is 0. The best n_candidates are compared by original signals. There are
-   n_strata + 1 numbers of each. */
+/* Visits of the queries of each stratum. The regions of the base_coarse nearest coarse means are scored, and the
+   contrast of a query is the difference between its best and its 16th best score. Its stratum is the number of edges,
+   n_strata - 1 of them in ascending order, that the contrast reaches, or n_strata if the best score is below `least`.
+   The query visits the nearest regions of the n_coarse nearest coarse means: at least n_regions, and so many that they
+   have n_entries entries; all entries if n_regions is 0. The best n_candidates are compared by original signals. There
+   are n_strata + 1 numbers of each. */
 typedef struct {
     const double* edges;
     const int64_t* n_regions;
@@ -298,8 +298,8 @@ typedef struct {
 } ts_region_rule;
 
 /* Strata, best scores and contrasts of queries, and the regions that they choose: those of query q are
-   regions[starts[q]] up to, but not at, starts[q + 1]; the nearest first, then the others in order. Regions beyond the
-   capacity are counted, not written. */
+   regions[starts[q]:starts[q + 1]], the nearest first, then the others in order. Regions beyond the capacity are
+   counted, not written. */
 typedef struct {
     int32_t* strata;
     float* best;
@@ -370,8 +370,8 @@ typedef struct {
 TOPSIGN_API int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
                                    const ts_neighbors* found);
 
-/* Compares each query with the entries in some rows exactly: those of query q are rows[starts[q]] up to, but not at,
-   starts[q + 1]. */
+/* Compares each query with the entries in some rows exactly: those of query q are
+   rows[starts[q]:starts[q + 1]]. */
 TOPSIGN_API int32_t ts_compare_originals(const ts_run* run, const ts_code_ranges* codes, const ts_originals* originals,
                                          const int64_t* starts, const int64_t* rows, double* inner,
                                          double* correlations);

@@ -220,8 +220,8 @@ def some_head(case, n_classes, rng):
         recipe = TrellisRecipe.learn(weights, basis="hadamard", center=True, random_state=7, n_features=48, **options)
     else:
         recipe = recipe_type.for_weights(weights, random_state=7, **options)
-    coding = recipe.weight_coding()
-    return recipe, coding.encode(weights), recipe.scoring_of("log", code_bytes=coding.nbytes)
+    encoder = recipe.weight_encoder()
+    return recipe, encoder.encode(weights), recipe.scoring_of("log", code_bytes=encoder.nbytes)
 
 
 @emulated

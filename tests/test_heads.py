@@ -31,7 +31,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
 from topsign.families import Recipe
-from topsign.families.weight_coding import size_steps
+from topsign.families.weight_encoder import size_steps
 from topsign.heads import SizeWarning, head, scores, size_selection
 from topsign.heads.classifier import loss_interval
 from topsign.kernels import CodeBlocks
@@ -141,13 +141,13 @@ def test_the_best_classes_are_the_definition(data):
         | st.lists(st.sampled_from([-0.01, 0.01]), min_size=n_classes, max_size=n_classes)
     )
     recipe = Recipe.families["grouped"].make(n_features=8, n_bytes=1, random_state=7)
-    coding = recipe.weight_coding()
-    codes = CodeBlocks.of(coding.encode(coef))
+    encoder = recipe.weight_encoder()
+    codes = CodeBlocks.of(encoder.encode(coef))
     head = scores.Scores(recipe, codes, None if biases is None else np.array(biases))
     X = rng.integers(-2, 3, (5, 8)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scores, "RANKED", 2)
-        classes, logits = head.best(coding.logits(X), min(k, n_classes))
+        classes, logits = head.best(encoder.logits(X), min(k, n_classes))
     for row, expected in enumerate(head.logits(X, "X", np.float64)):
         wanted, values = reference.best_classes(expected, k)
         assert_array_equal(classes[row], wanted)
@@ -179,7 +179,7 @@ def test_logits_are_those_of_reconstructions(rng, basis):
         head = ts.Head.from_weights(
             weights, biases=rng.standard_normal(60), family="trellis", n_bytes=12, basis=basis, random_state=7
         )
-    exact = X @ head.recipe.weight_coding().decode(head.codes).T + head.biases
+    exact = X @ head.recipe.weight_encoder().decode(head.codes).T + head.biases
     assert np.abs(head.logits(X) - exact).max() < 1e-3 * np.abs(exact).max()  # inputs are rounded to 16 bits
     assert np.corrcoef(head.logits(X).ravel(), (X @ weights.T + head.biases).ravel())[0, 1] > 0.8
     assert_allclose(head.logits(X)[:, 5], head.biases[5])  # the score of a zero vector is its bias
@@ -380,7 +380,7 @@ def test_the_automatic_size_is_predicted_from_weights(cifar10, family):
 
     def error(size):
         recipe = recipe_type.for_weights(cifar10.weights, random_state=0, **{name: size})
-        return recipe.weight_coding().error(cifar10.weights)
+        return recipe.weight_encoder().error(cifar10.weights)
 
     predicted = size_selection.simulated_agreement(cifar10.weights, error)
     for size in (16, 64, 256) if family == "adaptive" else (8, 16, 64):

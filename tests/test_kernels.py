@@ -28,7 +28,7 @@ from topsign.kernels import (
     Layout,
     Means,
     OriginalRows,
-    Panels,
+    PackedMatrix,
     Preparation,
     Product,
     RegionCodes,
@@ -75,7 +75,7 @@ def test_the_native_library_is_built_here():
 
 
 def test_structures_and_functions_are_those_of_the_header():
-    """Names and types of members and arguments, and their order; what addresses point to is not compared."""
+    """Names and types of members and arguments, and their order, but not targets of addresses."""
     header = (Path(__file__).parent.parent / "native" / "topsign.h").read_text()
     header = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL))
     structures = {}
@@ -255,7 +255,7 @@ def test_products_equal_the_reference(rng, n_features, n_columns):
     columns = rng.standard_normal((n_columns, n_features)).astype(np.float32)
     factors, minus = rng.random(14).astype(np.float32), rng.standard_normal(n_features).astype(np.float32)
     rows = np.array([3, 0, 11])
-    products = [Product(Panels.of(columns)), Product(Panels.of(columns), minus, rows)]
+    products = [Product(PackedMatrix.of(columns)), Product(PackedMatrix.of(columns), minus, rows)]
     whole = reference.products(signals, columns, factors)
     some = reference.products(signals[rows], columns, factors[rows], minus)
     for chosen in on_all_paths():
@@ -567,7 +567,7 @@ def test_queries_of_trellis_codes_are_prepared_as_by_single_steps(rng):
     signals = (rng.standard_normal((7, 70)) * 9).astype(np.float32)
     signals[2] = 0
     for chosen in on_all_paths():
-        preparation = Preparation(Panels.of(matrix), coded, weights, 1000, mean)
+        preparation = Preparation(PackedMatrix.of(matrix), coded, weights, 1000, mean)
         norms, units, rounded = chosen.prepare(preparation, signals)
         for row, values in enumerate(signals):
             norm = np.sqrt(reference.square_norm(values))

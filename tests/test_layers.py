@@ -31,7 +31,7 @@ INNER_LAYERS = {
     "theory": ordered("order_statistics > distances rates > tails trellis > grouped > detection > planning > __init__"),
     "significance": ordered("likelihood_ratios p_values > null_distributions score_calibration > __init__"),
     "families": ordered(
-        "comparison > agreement base > weight_coding > projected > signs trellis > adaptive trellis_pairs > __init__"
+        "comparison > agreement base > weight_encoder > projected > signs trellis > adaptive trellis_pairs > __init__"
     ),
     "store": ordered("backends segments > versions > memory stored_columns > folder_store > __init__"),
     "search": ordered("engine regions sample > pairs query_block > originals > recall > __init__"),
@@ -41,7 +41,7 @@ INNER_LAYERS = {
 }
 """Modules within a package."""
 
-LATE = {("families", "base"): {"weight_coding"}, ("families", "trellis"): {"trellis_pairs"}}
+LATE = {("families", "base"): {"weight_encoder"}, ("families", "trellis"): {"trellis_pairs"}}
 """Imports inside functions that break an import cycle of defaults: a base class and what it returns by default."""
 
 LONGEST = 900

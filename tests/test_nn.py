@@ -70,7 +70,7 @@ def test_decoded_weights_give_the_logits_within_rounding(monkeypatch, parameters
     monkeypatch.setattr("topsign.nn.operators.BLOCK_VALUES", 7 * 48)
     head = DecodedHead(layer.recipe, layer.codes, layer.bias)
     assert head.weights.dtype == torch.int8
-    decoded = torch.from_numpy(layer.recipe.weight_coding().decode(layer.codes.numpy()))
+    decoded = torch.from_numpy(layer.recipe.weight_encoder().decode(layer.codes.numpy()))
     steps = decoded.abs().amax(1) / 127
     assert ((head.weights * head.scales[:, None] - decoded).abs() <= 0.501 * steps[:, None]).all()
     errors = x.abs().sum(1, keepdim=True) * steps / 2

@@ -197,7 +197,7 @@ def test_standard_operators_run_without_topsign(tmp_path, parameters):
     logits, values, indices = map(torch.as_tensor, session.run(None, {session.get_inputs()[0].name: x.numpy()}))
     expected = model(x)
     if head.shortlist is None:
-        decoded = torch.from_numpy(head.recipe.weight_coding().decode(head.codes.numpy()))
+        decoded = torch.from_numpy(head.recipe.weight_encoder().decode(head.codes.numpy()))
         exact = x @ decoded.T + head.bias
         steps = decoded.abs().amax(1) / 127
         assert ((logits - exact).abs() <= x.abs().sum(1, keepdim=True) * steps / 2 + 1e-5).all()

@@ -309,7 +309,7 @@ def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
 
 def raise_unknown_ids(ids: Array, name: str = "ids") -> NoReturn:
     """Raise ValueError for ids that belong to no entry."""
-    raise ValueError(f"{name} must be in the index, but {listed(ids)} not; index.ids lists those that are")
+    raise ValueError(f"{name} must be in the index, but {format_list(ids)} not; index.ids lists those that are")
 
 
 def check_metadata(metadata: object, n_signals: int) -> list[bytes] | None:
@@ -381,7 +381,7 @@ def import_pyarrow(why: str) -> Any:
     return pyarrow
 
 
-def listed(values: Array) -> str:
+def format_list(values: Array) -> str:
     """Format the first few ids or labels and the number of others, with "is" or "are"."""
     named = ", ".join(str(one) for one in values[:3])
     more = f" and {len(values) - 3} more" if len(values) > 3 else ""

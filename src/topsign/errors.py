@@ -57,10 +57,10 @@ class GpuMemoryError(GpuError, MemoryError):
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points at the nearest caller outside this package."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame):
+    while frame.f_back is not None and _is_own_frame(frame):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
-def _is_ours(frame: FrameType) -> bool:
+def _is_own_frame(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).partition(".")[0] == __package__

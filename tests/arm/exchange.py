@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import topsign as ts
-from topsign.kernels import CodeBlocks, CodeRange, Layout, Panels, Product, Ring, RoundedQueries, Scoring, native
+from topsign.kernels import CodeBlocks, CodeRange, Layout, PackedMatrix, Product, Ring, RoundedQueries, Scoring, native
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BYTES = [1, 2, 3, 24, 33, 150, 300]
@@ -54,7 +54,7 @@ def results(kernel):
         yield f"valid {size}", [kernel.valid_codes(layout, codes ^ (codes == 7).astype(np.uint8))]
         scoring = Scoring("kept", layout.code_bytes, n_pool, layout=layout)
         yield from searches(rng, kernel, scoring, codes, f"kept {size}")
-        columns = Panels.of(numbers(rng, 45, min(n_pool, 200)))
+        columns = PackedMatrix.of(numbers(rng, 45, min(n_pool, 200)))
         yield f"products {size}", kernel.multiply(numbers(rng, 19, min(n_pool, 200)), [Product(columns)])
     for n_bytes in BYTES:
         yield f"groups {n_bytes}", kernel.encode_groups(numbers(rng, 9, 16 * n_bytes))

@@ -118,7 +118,16 @@ def call(rng, kernel, scoring, rows):
     """Call one kernel on the codes and return its name."""
     import numpy as np
 
-    from topsign.kernels import CodeBlocks, CodeRange, Panels, Product, RegionCodes, RoundedQueries, Visits, threads
+    from topsign.kernels import (
+        CodeBlocks,
+        CodeRange,
+        PackedMatrix,
+        Product,
+        RegionCodes,
+        RoundedQueries,
+        Visits,
+        threads,
+    )
 
     n_queries, n_codes, width = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260])), len(rows), scoring.width
     limit = scoring.limit
@@ -162,7 +171,7 @@ def call(rng, kernel, scoring, rows):
     if (ring := scoring.ring) is not None:
         columns = rng.standard_normal((int(rng.integers(1, 70)), width)).astype(np.float32)
         some = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
-        products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), some)]
+        products = [Product(PackedMatrix.of(columns)), Product(PackedMatrix.of(columns[:1]), columns[0].copy(), some)]
         calls["ring_encode"] = lambda: kernel.ring_encode(ring, signals)
         calls["ring_norms"] = lambda: kernel.ring_norms(ring, rows)
         calls["multiply"] = lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy())

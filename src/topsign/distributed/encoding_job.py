@@ -19,7 +19,7 @@ from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import Array, Int64
-from .._checks import check_choice, check_count, listed
+from .._checks import check_choice, check_count, format_list
 from .._files import Record
 from ..encoders import Encoder
 from ..errors import StorageError
@@ -187,7 +187,7 @@ def _learn(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe
     if not exists(out):
         source.check(deferred.n_features)
         return deferred.learn(source.rows(), slice(0, len(source.rows())))
-    recipe, store = replace(deferred, path=resolve(out)).joined()
+    recipe, store = replace(deferred, path=resolve(out)).open_existing()
     store.close()
     return recipe
 
@@ -408,7 +408,7 @@ def check_unique(
         counts.update(_unwrap(ids, error))
     twice = sorted(id for id, count in counts.items() if count > 1)  # hashes of different texts may collide
     if twice:
-        raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
+        raise ValueError(f"ids must differ, but {format_list(np.array(twice, object))} given more than once")
 
 
 def _group(records: list[SegmentRecord]) -> list[tuple[SegmentRecord, ...]]:

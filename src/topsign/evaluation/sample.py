@@ -123,7 +123,7 @@ def _usable(sample: Float32, rows: Int64, name: str) -> tuple[Float32, Int64, li
     for bad, what in ((~finite, "hold NaN or infinity"), (zero, "are zero")):
         if bad.any():
             notes.append(
-                f"{int(bad.sum()):,} of {len(sample):,} {name} {what} and were left out ({_listed(rows[bad])})"
+                f"{int(bad.sum()):,} of {len(sample):,} {name} {what} and were left out ({_format_rows(rows[bad])})"
             )
     kept = finite & ~zero
     return sample[kept], rows[kept], notes
@@ -138,12 +138,12 @@ def _without_duplicates(sample: Float32, rows: Int64, notes: list[str]) -> tuple
         twice = np.setdiff1d(np.arange(len(sample)), first)
         notes.append(
             f"{len(twice):,} of {len(sample):,} signals are duplicates of another one and were left out "
-            f"({_listed(rows[twice])})"
+            f"({_format_rows(rows[twice])})"
         )
     return sample[first], rows[first]
 
 
-def _listed(rows: Int64) -> str:
+def _format_rows(rows: Int64) -> str:
     named = ", ".join(str(row) for row in rows[:3])
     return f"row {named}" if len(rows) == 1 else f"rows {named}{' and others' if len(rows) > 3 else ''}"
 

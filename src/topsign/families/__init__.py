@@ -9,7 +9,7 @@ from .base import METRICS, SCORINGS, Recipe, check_parameters, family_type
 from .comparison import Comparison, Gather, Null, PairComparison, Pairing, unit_queries
 from .signs import GroupedCodes, GroupedRecipe, SignCodes, SignRecipe
 from .trellis import TrellisCodes, TrellisRecipe
-from .weight_coding import Logits
+from .weight_encoder import Logits
 
 __all__ = [
     "METRICS",

@@ -13,8 +13,8 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
 from .._checks import check_count, check_pool
 from ..kernels import Layout
-from .signs import LocatedCodes, SignsRecipe, pool_of
-from .weight_coding import CodedWeights, WeightCoding, size_steps
+from .signs import LocatedCodes, ProjectionSignsRecipe, pool_of
+from .weight_encoder import LevelWeightEncoder, WeightEncoder, size_steps
 
 MOST_OF_POOL = 4  # a code that keeps more than a quarter of its pool gains little from the choice
 SETS = struct.Struct("<I")  # header of packed codes: bytes of one set of locations
@@ -44,7 +44,7 @@ class AdaptiveCodes(LocatedCodes):
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveRecipe(SignsRecipe):
+class AdaptiveRecipe(ProjectionSignsRecipe):
     """Recipe of adaptive codes, the paper's codes, which need no training."""
 
     family: ClassVar[str] = "adaptive"
@@ -112,7 +112,7 @@ class AdaptiveRecipe(SignsRecipe):
     def weight_sizes(cls, n_features: int, *, n_pool: int | None = None, **options: Any) -> list[int]:
         return pool_sizes(check_pool(1, n_features if n_pool is None else n_pool)[1])
 
-    def weight_coding(self) -> WeightCoding:
+    def weight_encoder(self) -> WeightEncoder:
         return AdaptiveWeights(self)
 
     def packed(self, projected: Float32) -> tuple[Bytes, Float64]:
@@ -175,7 +175,7 @@ class AdaptiveRecipe(SignsRecipe):
         return int(storage_bits(n_bits=self.n_bits, n_pool=self.n_pool) - self.n_bits) // 8
 
 
-class AdaptiveWeights(CodedWeights):
+class AdaptiveWeights(LevelWeightEncoder):
     """Coding of weight vectors by adaptive codes, whose size is a part of the pool."""
 
     recipe: AdaptiveRecipe

@@ -24,14 +24,14 @@ from ..theory.tails import log_binomial_cdf
 from .comparison import CodeSearch, Pairing, counted
 
 if TYPE_CHECKING:
-    from .signs import SignsRecipe
+    from .signs import ProjectionSignsRecipe
 
 
 @dataclass(frozen=True, eq=False)
 class AgreementPairing(Pairing):
     """Pairing by agreement."""
 
-    recipe: SignsRecipe
+    recipe: ProjectionSignsRecipe
     has_null: ClassVar[bool] = True
 
     @property
@@ -67,7 +67,7 @@ class Agreement:
     n_groups: int = 1
 
     @classmethod
-    def of(cls, recipe: SignsRecipe) -> Agreement:
+    def of(cls, recipe: ProjectionSignsRecipe) -> Agreement:
         """Return the distribution for codes of a recipe."""
         return cls(*recipe.selection(recipe.n_kept))
 

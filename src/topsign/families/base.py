@@ -24,7 +24,7 @@ from .comparison import Comparison, DecodedComparison, DecodedPairing, Pairing, 
 
 if TYPE_CHECKING:
     from ..kernels import Scoring
-    from .weight_coding import WeightCoding
+    from .weight_encoder import WeightEncoder
 
 METRICS = ("correlation", "inner_product")
 SCORINGS = ("hamming", "asymmetric")
@@ -270,11 +270,11 @@ class Recipe(ABC):
         """Return the vectors of ``codes`` that estimate the weight vectors once they are multiplied by their scales."""
         return self.decode(codes)
 
-    def weight_coding(self) -> WeightCoding:
-        """Return the coding of weight vectors for heads."""
-        from .weight_coding import WeightCoding
+    def weight_encoder(self) -> WeightEncoder:
+        """Return the encoder of weight vectors for heads."""
+        from .weight_encoder import WeightEncoder
 
-        return WeightCoding(self)
+        return WeightEncoder(self)
 
     # Describing
 

@@ -1,4 +1,4 @@
-"""Comparison of queries with codes, and of codes with each other: what families implement and engines execute."""
+"""Comparison of queries with codes, and of codes with each other: families implement, engines execute."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ..projections import Principal, Projection, make_projection
 from ..projections.blocks import Block, float_blocks
 from .base import MAX_FEATURES, Recipe
 from .comparison import Int8, Null, counted, signs_of
-from .weight_coding import CodedWeights, WeightCoding
+from .weight_encoder import LevelWeightEncoder, WeightEncoder
 
 MAX_BLOCKS = 2**16  # n_pool / n_features
 CHEAP_PROJECTIONS = 2**20  # features and projections up to which fingerprints are compared when a file is opened
@@ -220,8 +220,8 @@ class ProjectedRecipe(Recipe):
             record["options"] = {"axes": digest(record["options"])}
         return record
 
-    def weight_coding(self) -> WeightCoding:
-        return CodedWeights(self)
+    def weight_encoder(self) -> WeightEncoder:
+        return LevelWeightEncoder(self)
 
     @abstractmethod
     def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:

@@ -24,7 +24,7 @@ from ..projections.blocks import Block
 from .base import METRICS, SCORINGS, check_real_valued
 from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of, unit
 from .projected import ProjectedRecipe, check_sizes, given_mean, mean_signal, read_mean, read_projection
-from .weight_coding import size_steps
+from .weight_encoder import size_steps
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -37,7 +37,7 @@ MIN_TOTAL = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class SignsRecipe(ProjectedRecipe):
+class ProjectionSignsRecipe(ProjectedRecipe):
     """Base class of recipes whose codes are signs of projections.
 
     The kept projections of a signal, each with its sign, estimate correlations by their sum with the projections of a
@@ -287,7 +287,7 @@ class SignCodes(Codes):
     Made by :meth:`topsign.Encoder.encode`.
     """
 
-    recipe: SignsRecipe
+    recipe: ProjectionSignsRecipe
     forms: ClassVar[tuple[str, ...]] = ("codes", "bits", "dense")
 
     @property
@@ -528,7 +528,7 @@ class GroupedCodes(LocatedCodes):
 
 
 @dataclass(frozen=True, eq=False)
-class SignRecipe(SignsRecipe):
+class SignRecipe(ProjectionSignsRecipe):
     """Recipe of sign codes: bit j of byte b is the sign of projection 8 b + j."""
 
     family: ClassVar[str] = "sign"
@@ -554,7 +554,7 @@ class SignRecipe(SignsRecipe):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedRecipe(SignsRecipe):
+class GroupedRecipe(ProjectionSignsRecipe):
     """Recipe of grouped codes, which need no training.
 
     Nibble g belongs to projections 8 g to 8 g + 7: its low three bits are the location of the largest magnitude (the

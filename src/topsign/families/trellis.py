@@ -22,7 +22,7 @@ from ..errors import warn
 from ..kernels import (
     FACTOR_BYTES,
     CodeBlocks,
-    Panels,
+    PackedMatrix,
     Preparation,
     Product,
     Ring,
@@ -36,7 +36,7 @@ from ..projections.learned import Moments, is_orthonormal, leading_axes, round_a
 from .base import METRICS, check_real_valued, unbiased_scales
 from .comparison import CodeComparison, Comparison, Int8, Null, Pairing, unit
 from .projected import ProjectedRecipe, digest, given_mean, inverse_norms, read_mean, read_projection, unit_rows
-from .weight_coding import isotropic_error, size_steps
+from .weight_encoder import isotropic_error, size_steps
 
 BASES = ("hadamard", "principal")
 ENCODED_BYTES = 2**24  # bytes of signals per encoded block: enough work for many threads
@@ -354,7 +354,7 @@ class TrellisRecipe(ProjectedRecipe):
             kernels.active().multiply(block.values, products, factors=factors)
 
     @lazy
-    def _panels(self) -> Panels | None:
+    def _panels(self) -> PackedMatrix | None:
         """Matrix of the coded axes, if signals are projected by matrix multiplication."""
         return self.operator.panels(self.design.coded)
 

@@ -15,7 +15,7 @@ from ..encoding import BlockEncoder, encode
 from ..errors import GpuError
 from ..families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from ..families.projected import ProjectedRecipe
-from ..families.signs import MIN_TOTAL, SignsRecipe
+from ..families.signs import MIN_TOTAL, ProjectionSignsRecipe
 from ..kernels import Ring, pack_log_factors
 from ..projections import Hadamard
 from ..projections.blocks import Block
@@ -68,7 +68,7 @@ class Projector:
 class SignsEncoder:
     """Encoder of adaptive, grouped and sign codes: the device projects signals and packs codes."""
 
-    def __init__(self, recipe: SignsRecipe, *, device: Device) -> None:
+    def __init__(self, recipe: ProjectionSignsRecipe, *, device: Device) -> None:
         self.device, self.recipe = device, recipe
         self._projector = Projector(recipe.projection, device=device)
         constants = code_constants(recipe.scorer)

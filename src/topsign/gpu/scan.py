@@ -399,7 +399,7 @@ class HeadScanner:
     Parameters
     ----------
     scoring : Scoring
-        Of the head's rows: ``recipe.scoring_of("log", code_bytes=recipe.weight_coding().nbytes)``.
+        Of the head's rows: ``recipe.scoring_of("log", code_bytes=recipe.weight_encoder().nbytes)``.
     codes : array of shape (n_classes, scoring.code_bytes), uint8
         NumPy array, or array or tensor on the device.
     bias : array of shape (n_classes,), float32, or None

@@ -135,7 +135,7 @@ class Head:
         probabilities of logits, and a ``shortlist`` holds the best classes' weights.
         """
         check_real_valued(recipe, scoring, None)
-        codes = recipe.weight_coding().encode(weights)
+        codes = recipe.weight_encoder().encode(weights)
         if scoring == "hamming":
             _check_directions(weights, classes)
             link = None

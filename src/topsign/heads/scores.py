@@ -54,11 +54,11 @@ class Scores:
 
     def prepare(self, inputs: Array, name: str) -> Iterator[tuple[slice, Logits]]:
         """Yield blocks of inputs, prepared; the scores of a block fit in memory."""
-        coding = self.recipe.weight_coding()
+        encoder = self.recipe.weight_encoder()
         n_rows = min(self.recipe.block_signals, max(1, BLOCK_VALUES // max(1, len(self))))
         for start in range(0, len(inputs), n_rows):
             rows = slice(start, min(start + n_rows, len(inputs)))
-            yield rows, coding.logits(inputs, part=rows, scoring=self.scoring, name=name)
+            yield rows, encoder.logits(inputs, part=rows, scoring=self.scoring, name=name)
 
     def values(self, inputs: Logits, out: Array) -> None:
         """Write the scores of all classes to ``out``, (n_inputs, n_classes); biases are added in float64."""
@@ -100,7 +100,7 @@ def highest(values: Float64, k: int) -> tuple[Int64, Float64]:
 
 def check_operands(recipe: Recipe, codes: Any, bias: Any) -> None:
     """Raise ValueError unless arrays or tensors have the shapes of a layer of this recipe: kernels check nothing."""
-    width, n_classes = recipe.weight_coding().nbytes, tuple(codes.shape[:1])
+    width, n_classes = recipe.weight_encoder().nbytes, tuple(codes.shape[:1])
     fitting = str(codes.dtype).endswith("uint8") and tuple(codes.shape) == (*n_classes, width)
     if not fitting or (bias is not None and tuple(bias.shape) != n_classes):
         shapes = [None if one is None else tuple(one.shape) for one in (codes, bias)]

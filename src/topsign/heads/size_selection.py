@@ -108,14 +108,14 @@ class RecipeOptions:
         else:
             choice = self._measured(sizes, held_out) if held_out else self._predicted(sizes, weights, shortlist or 1)
             recipe = self.make(weights, choice.size)
-        coding = recipe.weight_coding()
+        encoder = recipe.weight_encoder()
         if choice is not None and not choice.reached:
             warn(
-                f'"auto" found no size that reaches {TARGET:.0%} agreement: the best, {coding.size}, is expected to '
+                f'"auto" found no size that reaches {TARGET:.0%} agreement: the best, {encoder.size}, is expected to '
                 f"agree on {choice.agreement:.1%} ({choice.basis}); keep a shortlist, or leave this head as it is",
                 SizeWarning,
             )
-        elif shortlist is None and (text := coding.size_warning()):
+        elif shortlist is None and (text := encoder.size_warning()):
             warn(text, SizeWarning)
         return recipe, choice
 
@@ -135,7 +135,7 @@ class RecipeOptions:
 
     def _predicted(self, sizes: list[int], weights: Array, shortlist: int) -> SizeChoice:
         def error(size: int) -> float:
-            return self.make(weights, size).weight_coding().error(weights)
+            return self.make(weights, size).weight_encoder().error(weights)
 
         return SizeChoice(*smallest_size(sizes, simulated_agreement(weights, error, shortlist=shortlist)), "theory")
 

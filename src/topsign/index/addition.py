@@ -47,7 +47,7 @@ from ..store import (
 )
 from .entries import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 
-OWN = "topsign:"
+RESERVED_PREFIX = "topsign:"
 """Prefix of the names of records that are not sources of signals."""
 
 FEATURES = "topsign:features"
@@ -267,12 +267,12 @@ class DeferredIndex:
     def open(self) -> tuple[Recipe, Store] | None:
         """Open the store at the path, or create one if nothing has to be learned; otherwise return None."""
         if self.exists():
-            return self.joined()
+            return self.open_existing()
         if self.recipe_type.needs_sample(**self.parameters):
             return None
         recipe = self.recipe_type.learn(np.empty((0, self.n_features), np.float32), **self.parameters)
         store = self.create(recipe)
-        return self.joined() if store is None else (recipe, store)
+        return self.open_existing() if store is None else (recipe, store)
 
     def exists(self) -> bool:
         """Return whether the path exists."""
@@ -295,7 +295,7 @@ class DeferredIndex:
             store.apply(lambda change: keep_feature_names(change, feature_names))
         return recipe, store
 
-    def can_wait(self, addition: Addition) -> bool:
+    def is_empty(self, addition: Addition) -> bool:
         """Return whether an addition has no signals, so that it changes nothing."""
         if not len(addition) and addition.source is not None:
             raise ValueError("a source without signals cannot be kept before the first signals; add some first")
@@ -308,14 +308,14 @@ class DeferredIndex:
         the codes exceed the memory limit.
         """
         if self.exists():
-            return *self.joined(), None
+            return *self.open_existing(), None
         recipe, made = self.learn(addition.signals, addition.part), None
         if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
             made = addition.encode(recipe, addition.part)
         else:
             addition.check_signals(recipe)
         store = self.create(recipe)
-        return (*self.joined(), None) if store is None else (recipe, store, made)
+        return (*self.open_existing(), None) if store is None else (recipe, store, made)
 
     def create(self, recipe: Recipe) -> Store | None:
         """Create a store for codes of this recipe; return None if another process created one with another recipe."""
@@ -325,11 +325,11 @@ class DeferredIndex:
         store.close()
         return None
 
-    def joined(self) -> tuple[Recipe, Store]:
+    def open_existing(self) -> tuple[Recipe, Store]:
         """Open the store at the path; raise ValueError unless it has these parameters."""
         assert self.path is not None
         if not self.exists():
-            raise StorageError(self.path, "index", "was there a moment ago, and is gone; add again")
+            raise StorageError(self.path, "index", "was deleted while signals were added; add them again")
         store = open_store(self.path, readonly=False, timeout=self.timeout)
         assert store.recipe is not None
         try:

@@ -56,7 +56,7 @@ from .significance import (
 
 @dataclass(frozen=True, eq=False)
 class LearnedIndex:
-    """A recipe and a store: what :class:`topsign.index.addition.DeferredIndex` becomes."""
+    """A recipe and a store, which follow a :class:`topsign.index.addition.DeferredIndex`."""
 
     recipe: Recipe
     store: Store

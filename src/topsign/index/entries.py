@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Float64, Int64
-from .._checks import MAX_ID, check_ids, listed, raise_unknown_ids
+from .._checks import MAX_ID, check_ids, format_list, raise_unknown_ids
 from ..codes import Codes
 from ..families import Recipe
 from ..kernels import OriginalRows
@@ -75,7 +75,7 @@ def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[b
         raise ValueError(f"ids must be one per signal, got {len(texts)} ids for {n_entries} signals")
     if n_entries is not None and len(set(texts)) != len(texts):
         twice = [one.decode() for one, count in Counter(texts).items() if count > 1]
-        raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
+        raise ValueError(f"ids must differ, but {format_list(np.array(twice, object))} given more than once")
     return texts
 
 
@@ -90,7 +90,7 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
         raise ValueError(f"ids must be one per signal, got {len(numbers)} ids for {n_entries} signals")
     unique, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
-        raise ValueError(f"ids must differ, but {listed(unique[counts > 1])} given more than once")
+        raise ValueError(f"ids must differ, but {format_list(unique[counts > 1])} given more than once")
     return numbers
 
 
@@ -132,7 +132,7 @@ def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, 
     taken = change.held(ids)
     if taken.size and not replacing:
         raise ValueError(
-            f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries, or choose others"
+            f"ids must be new, but {format_list(taken)} in the index already; upsert replaces entries, or choose others"
         )
     return ids, taken
 
@@ -150,7 +150,7 @@ def _ids_of_texts(change: Change, texts: list[bytes], *, replacing: bool) -> tup
     held = rows >= 0
     if held.any() and not replacing:
         taken = np.array([texts[at].decode() for at in np.flatnonzero(held)], object)
-        raise ValueError(f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries")
+        raise ValueError(f"ids must be new, but {format_list(taken)} in the index already; upsert replaces entries")
     ids = np.empty(len(texts), np.int64)
     ids[~held] = change.free_ids(int((~held).sum()))
     if held.any():

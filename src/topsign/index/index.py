@@ -29,7 +29,7 @@ from ..store import (
     save_store,
     store_for_recipe,
 )
-from .addition import OWN, Addition, DeferredIndex, encoder_for
+from .addition import RESERVED_PREFIX, Addition, DeferredIndex, encoder_for
 from .base import BaseIndex, LearnedIndex
 from .entries import EntrySet, Ids, LocalEntries, rows_of
 from .regions import RegionSummary
@@ -173,7 +173,7 @@ class Index(BaseIndex):
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self._store.sources.items() if not name.startswith(OWN)}
+        return {name: record for name, record in self._store.sources.items() if not name.startswith(RESERVED_PREFIX)}
 
     # Learning
 
@@ -240,7 +240,7 @@ class Index(BaseIndex):
         known["encoder"] = None if device is None else encoder_for(device, recipe)
         addition = Addition.checked(signals, **known, **options)
         if isinstance(state, DeferredIndex):
-            if state.can_wait(addition):
+            if state.is_empty(addition):
                 return np.empty(0, np.int64)
             with self._learning:
                 if isinstance(self._state, DeferredIndex):  # no other thread was first
@@ -408,7 +408,7 @@ class Index(BaseIndex):
         """
         with self._learning:
             if self._deferred is not None and self._deferred.exists():
-                self._state = LearnedIndex(*self._deferred.joined())
+                self._state = LearnedIndex(*self._deferred.open_existing())
                 return True
         return self._store.refresh()
 

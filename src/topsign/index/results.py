@@ -379,11 +379,11 @@ class Pairs(Tabular):
     first: Any  #: (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
     second: Any  #: (n_pairs,) ids
     scores: Float64  #: (n_pairs,) estimated correlations, or cosines of reconstructions
-    log10_p_values: Float64  #: (n_pairs,) of the chance that independent signals look as much alike; nan if unknown
+    log10_p_values: Float64  #: (n_pairs,) of :attr:`p_values`; nan if unknown
 
     @property
     def p_values(self) -> Float64:
-        """Chance that two independent signals look as much alike, (n_pairs,); never 0, nan if it is unknown."""
+        """Probability that two independent signals are at least as similar, (n_pairs,); never 0, nan if unknown."""
         return probabilities(self.log10_p_values)
 
     def __len__(self) -> int:

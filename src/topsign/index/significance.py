@@ -137,7 +137,7 @@ class IndexCalibration:
     """Null distributions of an index, by scoring, and the bulk of scores that drift is judged by."""
 
     nulls: Mapping[str, CalibratedNull]  # of negated mismatches, of estimated correlations, and of pairs of codes
-    bulk: Float64  # (n,) ascending: a high quantile of each impostor's scores with random entries
+    score_quantiles: Float64  # (n,) ascending: a high quantile of each impostor's scores with random entries
 
     @property
     def scores(self) -> ScoreCalibration:
@@ -156,7 +156,7 @@ class IndexCalibration:
             name: {"scores": null.scores.to_json(), "knots": null.knots.tolist(), "survival": null.survival.tolist()}
             for name, null in self.nulls.items()
         }
-        return {"format": FORMAT, "nulls": nulls, "bulk": self.bulk.tolist()}
+        return {"format": FORMAT, "nulls": nulls, "score_quantiles": self.score_quantiles.tolist()}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
@@ -165,7 +165,7 @@ class IndexCalibration:
             if record["format"] != FORMAT:
                 raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
             nulls = {name: CalibratedNull.from_json(one, path) for name, one in record["nulls"].items()}
-            bulk = np.array(record["bulk"], np.float64)
+            bulk = np.array(record["score_quantiles"], np.float64)
             if "asymmetric" not in nulls or bulk.ndim != 1 or not (np.diff(bulk) >= 0).all():
                 raise ValueError("it has no null of real-valued scores")
             return cls(nulls, bulk)
@@ -248,7 +248,7 @@ class Significance:
         if not enough:
             return
         judged = np.concatenate(recent)
-        distance = drift_distance(bulk_of_queries(self._recipe, entries, judged), calibration.bulk)
+        distance = drift_distance(score_quantiles_of(self._recipe, entries, judged), calibration.score_quantiles)
         if distance > 0:
             self._warned = calibration, len(entries)
             warn(
@@ -427,9 +427,9 @@ def _impostor_scores(
         if mine is None and scoring == "asymmetric":
             _check_impostors(recipe, queries, block, hits, entries)
         lists[block] = best_statistics(scan, hits, mine, k)
-        found = bulk_scores(scan, entries.sample(min(len(entries), N_SAMPLED), rng), mine)
+        found = random_scores(scan, entries.sample(min(len(entries), N_SAMPLED), rng), mine)
         pairs.append(found[np.isfinite(found)])
-        bulk.append(bulk_quantiles(found))
+        bulk.append(high_quantiles(found))
         if progress is not None:
             progress(block.stop, len(queries))
     return lists, np.concatenate(pairs), np.concatenate(bulk)
@@ -449,7 +449,7 @@ def best_statistics(scan: QueryBlock, hits: Hits, own: Int64 | None, k: int) -> 
     return best
 
 
-def bulk_scores(scan: QueryBlock, some: Snapshot, own: Int64 | None = None) -> Float64:
+def random_scores(scan: QueryBlock, some: Snapshot, own: Int64 | None = None) -> Float64:
     """Return statistics of each query with each of some entries, descending; nan for its own entry and zero queries."""
     hits = scan.measure(some, scan.rank(some, len(some)))
     statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
@@ -459,7 +459,7 @@ def bulk_scores(scan: QueryBlock, some: Snapshot, own: Int64 | None = None) -> F
     return np.where(known, statistics, np.nan).reshape(len(scan.comparison), -1)
 
 
-def bulk_quantiles(scores: Float64) -> Float64:
+def high_quantiles(scores: Float64) -> Float64:
     """Return the 90% quantile of each query's scores with random entries, for the queries that have any."""
     finite = np.isfinite(scores)
     whole = finite.all(axis=1)
@@ -470,12 +470,12 @@ def bulk_quantiles(scores: Float64) -> Float64:
     return found[finite.any(axis=1)]
 
 
-def bulk_of_queries(recipe: Recipe, entries: SearchableEntries, queries: Array) -> Float64:
-    """Return a high quantile of each query's scores with random entries, to compare with :attr:`Calibration.bulk`."""
+def score_quantiles_of(recipe: Recipe, entries: SearchableEntries, queries: Array) -> Float64:
+    """Return a high quantile of each query's scores with random entries, as a calibration holds them."""
     found = []
     some = entries.sample(min(len(entries), N_SAMPLED), np.random.default_rng(0))
     for _, scan in query_blocks(recipe, queries, scoring="asymmetric"):
-        found.append(bulk_quantiles(bulk_scores(scan.correlated(), some)))
+        found.append(high_quantiles(random_scores(scan.correlated(), some)))
     return np.concatenate([np.empty(0), *found])
 
 
@@ -530,7 +530,7 @@ def _check_detection(recipe: Recipe, null: CalibratedNull, copies: Float64, fals
 
 @dataclass(frozen=True)
 class NullCheck:
-    """Share of random pairs whose p-value is at most ``level``, which is what it would be for a right null."""
+    """Share of random pairs with p-values of at most ``level``; it equals ``level`` if the null is correct."""
 
     share: float
     n_pairs: int

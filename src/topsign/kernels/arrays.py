@@ -307,14 +307,14 @@ class RegionHits:
 
 
 @dataclass(frozen=True, eq=False)
-class Panels:
+class PackedMatrix:
     """A matrix that signals are multiplied with, in panels of columns."""
 
     values: Float32  # (n_panels, n_features, 32); columns after the last are zeros
     n_columns: int
 
     @classmethod
-    def of(cls, columns: Float32) -> Panels:
+    def of(cls, columns: Float32) -> PackedMatrix:
         """Return the matrix with these columns, (n_columns, n_features)."""
         n_columns, n_features = columns.shape
         padded = np.zeros((-(-n_columns // PANEL) * PANEL, n_features), np.float32)
@@ -326,7 +326,7 @@ class Panels:
 class Product:
     """A product of signals with a matrix, computed together with others."""
 
-    panels: Panels
+    panels: PackedMatrix
     minus: Float32 | None = None  # (n_features,), subtracted from the signals
     rows: Int64 | None = None  # signals that are multiplied; None: all
     out: Float32 | None = None  # where the product is written, in C order; None: a new array
@@ -336,7 +336,7 @@ class Product:
 class Preparation:
     """Operands that prepare queries for trellis codes: rows to project on, and weights of coded projections."""
 
-    panels: Panels
+    panels: PackedMatrix
     coded: Int32
     weights: Float32  # of the coded projections
     limit: int  # largest magnitude of rounded values

@@ -186,7 +186,7 @@ def kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def c_rows(rows: Float32) -> Any:
-    return struct.rows(address(rows), *rows.shape)
+    return struct.rows(data_pointer(rows), *rows.shape)
 
 
 def c_layout(layout: Layout) -> Any:
@@ -196,12 +196,12 @@ def c_layout(layout: Layout) -> Any:
 def c_products(products: Sequence[Product], outputs: Sequence[Float32]) -> Any:
     rows = [
         (
-            address(one.panels.values),
+            data_pointer(one.panels.values),
             one.panels.n_columns,
-            address(one.minus),
-            address(one.rows),
+            data_pointer(one.minus),
+            data_pointer(one.rows),
             len(out),
-            address(out),
+            data_pointer(out),
         )
         for one, out in zip(products, outputs, strict=True)
     ]
@@ -210,7 +210,7 @@ def c_products(products: Sequence[Product], outputs: Sequence[Float32]) -> Any:
 
 def c_ring(ring: Ring) -> Any:
     arrays: list[Array] = [ring.first, ring.starts, ring.levels, ring.columns, ring.weights, ring.scales, ring.squares]
-    return struct.ring(ring.n_steps, ring.n_coded, *map(address, arrays), ring.constant)
+    return struct.ring(ring.n_steps, ring.n_coded, *map(data_pointer, arrays), ring.constant)
 
 
 @kept
@@ -218,24 +218,26 @@ def c_scoring(scoring: Scoring) -> Any:
     layout = struct.layout() if scoring.layout is None else c_layout(scoring.layout)
     ring = None if scoring.ring is None else ctypes.pointer(c_ring(scoring.ring))
     numbers = KINDS.index(scoring.kind), FACTORS.index(scoring.factor)
-    return struct.scoring(*numbers, scoring.code_bytes, scoring.width, ring, layout, address(fractions()))
+    return struct.scoring(*numbers, scoring.code_bytes, scoring.width, ring, layout, data_pointer(fractions()))
 
 
 def c_queries(queries: RoundedQueries) -> Any:
     return struct.queries(
-        address(queries.values), address(queries.scales), address(queries.constants), len(queries.scales)
+        data_pointer(queries.values), data_pointer(queries.scales), data_pointer(queries.constants), len(queries.scales)
     )
 
 
 @kept
 def c_preparation(asked: Preparation) -> Any:
-    panels, columns = (address(asked.panels.values), asked.panels.n_columns), (asked.coded, asked.weights)
-    return struct.preparation(*panels, *map(address, columns), len(asked.coded), asked.limit, address(asked.mean))
+    panels, columns = (data_pointer(asked.panels.values), asked.panels.n_columns), (asked.coded, asked.weights)
+    return struct.preparation(
+        *panels, *map(data_pointer, columns), len(asked.coded), asked.limit, data_pointer(asked.mean)
+    )
 
 
 def c_codes(one: CodeRange) -> Any:
-    arrays = address(one.alive), address(one.ids)
-    return struct.codes(address(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
+    arrays = data_pointer(one.alive), data_pointer(one.ids)
+    return struct.codes(data_pointer(one.codes.planes), len(one.codes), *arrays, one.first_row, one.is_ascending)
 
 
 @kept
@@ -245,29 +247,31 @@ def c_code_ranges(ranges: Sequence[CodeRange]) -> Any:
 
 @kept
 def c_region_codes(codes: RegionCodes) -> Any:
-    return struct.region_codes(c_code_ranges(codes.segments), address(codes.starts), address(codes.ranges))
+    return struct.region_codes(c_code_ranges(codes.segments), data_pointer(codes.starts), data_pointer(codes.ranges))
 
 
 def c_means(means: Means) -> Any:
     n_groups, quarter = means.values.shape[:2]
-    return struct.means(address(means.values), address(means.scales), address(means.half_norms), n_groups, 4 * quarter)
+    return struct.means(
+        data_pointer(means.values), data_pointer(means.scales), data_pointer(means.half_norms), n_groups, 4 * quarter
+    )
 
 
 def c_regions(model: RegionModel, counts: Int64) -> Any:
     arrays: list[Array] = [model.first, model.numbers, counts]
-    return struct.regions(c_means(model.coarse), c_means(model.fine), model.n_coarse, *map(address, arrays))
+    return struct.regions(c_means(model.coarse), c_means(model.fine), model.n_coarse, *map(data_pointer, arrays))
 
 
 @kept
 def c_rule(rule: RegionRule) -> Any:
     arrays: list[Array] = [rule.edges, rule.n_regions, rule.n_entries, rule.n_coarse, rule.n_candidates]
-    return struct.region_rule(*map(address, arrays), len(rule.edges) + 1, rule.base_coarse, rule.least)
+    return struct.region_rule(*map(data_pointer, arrays), len(rule.edges) + 1, rule.base_coarse, rule.least)
 
 
 @kept
 def c_segments(originals: OriginalRows) -> tuple[int, Any]:
     """Return the type of the originals, and the addresses of the values and scales of all segments."""
-    pairs = [address(one) for segment in originals.segments for one in segment]
+    pairs = [data_pointer(one) for segment in originals.segments for one in segment]
     kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
     return kind, (c_void_p * len(pairs))(*pairs)
 
@@ -275,7 +279,7 @@ def c_segments(originals: OriginalRows) -> tuple[int, Any]:
 def c_originals(originals: OriginalRows, queries: Float32) -> Any:
     kind, segments = c_segments(originals)
     made = struct.originals(
-        kind, originals.is_inner, ctypes.addressof(segments), address(originals.minus), c_rows(queries)
+        kind, originals.is_inner, ctypes.addressof(segments), data_pointer(originals.minus), c_rows(queries)
     )
     made.addresses = segments  # alive as long as the structure, which other threads may replace
     return made
@@ -297,7 +301,7 @@ def c_region_plan(plan: RegionPlan) -> Any:
     return made
 
 
-def address(array: Array | None) -> int | None:
+def data_pointer(array: Array | None) -> int | None:
     """Return where an array begins in memory."""
     return None if array is None else array.__array_interface__["data"][0]  # in half the time of ctypes.data
 
@@ -372,7 +376,7 @@ class Kernels:
         """
         if out is None:
             out = np.empty_like(signals)
-        rotation = struct.rotation(c_rows(signals), address(signs), len(signs), int(transpose), address(out))
+        rotation = struct.rotation(c_rows(signals), data_pointer(signs), len(signs), int(transpose), data_pointer(out))
         self._call("rotate", rotation)
         return out
 
@@ -393,25 +397,25 @@ class Kernels:
             np.empty((n, one.panels.n_columns), np.float32) if one.out is None else one.out
             for n, one in zip(counts, products, strict=True)
         ]
-        self._call("multiply", c_rows(signals), address(factors), c_products(products, outputs), len(products))
+        self._call("multiply", c_rows(signals), data_pointer(factors), c_products(products, outputs), len(products))
         return outputs
 
     def square_norms(self, signals: Float32) -> Float64:
         """Return the sum of squares of each row: in float64, term i into lane i mod 16, lanes folded in half."""
         out = np.empty(len(signals))
-        self._call("square_norms", c_rows(signals), address(out))
+        self._call("square_norms", c_rows(signals), data_pointer(out))
         return out
 
     def magnitude_sums(self, projected: Float32) -> Float64:
         """Return the sum of magnitudes of each row, in the order of ``square_norms``."""
         out = np.empty(len(projected))
-        self._call("magnitude_sums", c_rows(projected), address(out))
+        self._call("magnitude_sums", c_rows(projected), data_pointer(out))
         return out
 
     def inner_products(self, rows: Float32, vector: Float64) -> Float64:
         """Return the inner product of each row with a vector, in the order of ``square_norms``."""
         out = np.empty(len(rows))
-        self._call("inner_products", c_rows(rows), address(vector), address(out))
+        self._call("inner_products", c_rows(rows), data_pointer(vector), data_pointer(out))
         return out
 
     def select(self, projected: Float32, n_bits: int) -> tuple[Int32, Bytes, Float64]:
@@ -423,7 +427,9 @@ class Kernels:
         locations = np.empty((n, n_bits), np.int32)
         signs = np.empty((n, -(-n_bits // 8)), np.uint8)
         totals = np.empty(n)
-        selection = struct.selection(c_rows(projected), n_bits, address(locations), address(signs), address(totals))
+        selection = struct.selection(
+            c_rows(projected), n_bits, data_pointer(locations), data_pointer(signs), data_pointer(totals)
+        )
         self._call("select", selection)
         return locations, signs, totals
 
@@ -431,28 +437,28 @@ class Kernels:
         """Return ``projected >= 0``, packed."""
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
-        self._call("pack_bits", c_rows(projected), address(out))
+        self._call("pack_bits", c_rows(projected), data_pointer(out))
         return out
 
     def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes) -> Bytes:
         """Return adaptive codes (n_codes, layout.code_bytes) of locations and packed signs."""
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
-        contents = struct.contents(address(locations), address(signs))
-        self._call("pack_codes", c_layout(layout), len(locations), contents, address(out))
+        contents = struct.contents(data_pointer(locations), data_pointer(signs))
+        self._call("pack_codes", c_layout(layout), len(locations), contents, data_pointer(out))
         return out
 
     def unpack_codes(self, layout: Layout, codes: Bytes) -> tuple[Int32, Bytes]:
         """Return locations and packed signs of adaptive codes; arbitrary bytes give locations in the pool."""
         locations = np.empty((len(codes), layout.n_bits), np.int32)
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
-        contents = struct.contents(address(locations), address(signs))
-        self._call("unpack_codes", c_layout(layout), address(codes), len(codes), contents)
+        contents = struct.contents(data_pointer(locations), data_pointer(signs))
+        self._call("unpack_codes", c_layout(layout), data_pointer(codes), len(codes), contents)
         return locations, signs
 
     def valid_codes(self, layout: Layout, codes: Bytes) -> Booleans:
         """Return whether ``pack_codes`` could have made each code of ascending locations."""
         out = np.empty(len(codes), np.bool_)
-        self._call("valid_codes", c_layout(layout), address(codes), len(codes), address(out))
+        self._call("valid_codes", c_layout(layout), data_pointer(codes), len(codes), data_pointer(out))
         return out
 
     def encode_groups(self, projected: Float32) -> tuple[Bytes, Float64]:
@@ -462,7 +468,7 @@ class Kernels:
         """
         n, n_pool = projected.shape
         out, totals = np.empty((n, n_pool // 16), np.uint8), np.empty(n)
-        self._call("encode_groups", c_rows(projected), address(out), address(totals))
+        self._call("encode_groups", c_rows(projected), data_pointer(out), data_pointer(totals))
         return out, totals
 
     def ring_encode(self, ring: Ring, coordinates: Float32) -> Bytes:
@@ -472,19 +478,19 @@ class Kernels:
         equal costs the lower state wins.
         """
         out = np.empty((len(coordinates), ring.n_steps // 2 + FACTOR_BYTES), np.uint8)
-        self._call("ring_encode", c_ring(ring), c_rows(coordinates), address(out))
+        self._call("ring_encode", c_ring(ring), c_rows(coordinates), data_pointer(out))
         return out
 
     def ring_norms(self, ring: Ring, codes: Bytes) -> Float64:
         """Return the norms of mean plus reconstruction of trellis codes, which may be followed by other bytes."""
         out = np.empty(len(codes))
-        self._call("ring_norms", c_ring(ring), address(codes), *codes.shape, address(out))
+        self._call("ring_norms", c_ring(ring), data_pointer(codes), *codes.shape, data_pointer(out))
         return out
 
     def decode(self, scoring: Scoring, codes: Bytes) -> Int8:
         """Return the levels of codes, (n_codes, width); arbitrary bytes are safe."""
         out = np.empty((len(codes), scoring.width), np.int8)
-        self._call("decode", c_scoring(scoring), address(codes), len(codes), address(out))
+        self._call("decode", c_scoring(scoring), data_pointer(codes), len(codes), data_pointer(out))
         return out
 
     def round(self, values: Float32, limit: int) -> tuple[Int16, Float32]:
@@ -494,7 +500,7 @@ class Kernels:
         are rounded to the nearest integer, ties to even.
         """
         out, steps = np.empty(values.shape, np.int16), np.empty(len(values), np.float32)
-        self._call("round", c_rows(values), limit, address(out), address(steps))
+        self._call("round", c_rows(values), limit, data_pointer(out), data_pointer(steps))
         return out, steps
 
     def prepare(self, preparation: Preparation, signals: Float32) -> tuple[Float64, Float32, RoundedQueries]:
@@ -503,14 +509,14 @@ class Kernels:
         norms, units, values = np.empty(n), np.empty_like(signals), np.empty((n, n_coded), np.int16)
         scales, constants = np.empty((2, n), np.float32)
         arrays: list[Array] = [norms, units, values, scales, constants]
-        prepared = struct.prepared(*map(address, arrays))
+        prepared = struct.prepared(*map(data_pointer, arrays))
         self._call("prepare", c_preparation(preparation), c_rows(signals), prepared)
         return norms, units, RoundedQueries(values, scales, constants)
 
     def scores(self, scoring: Scoring, codes: CodeBlocks, queries: RoundedQueries) -> Float32:
         """Return all scores, (n_queries, n_codes): ``(sum * scale + constant) * factor``, each step in float32."""
         out = np.empty((len(queries.scales), len(codes)), np.float32)
-        arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), address(out)
+        arguments = c_scoring(scoring), c_codes(CodeRange(codes)), c_queries(queries), data_pointer(out)
         self._call("scores", *arguments)
         return out
 
@@ -538,7 +544,9 @@ class Kernels:
         while True:
             rows, values = np.empty(capacity, np.int64), np.empty(capacity, np.float32)
             counts = np.zeros(n_queries, np.int64)
-            found = struct.found(address(bounds), capacity, address(rows), address(values), address(counts))
+            found = struct.found(
+                data_pointer(bounds), capacity, data_pointer(rows), data_pointer(values), data_pointer(counts)
+            )
             self._call("within", *arguments, found)
             starts = np.append(0, np.cumsum(counts)).astype(np.int64)
             total = int(starts[-1])
@@ -549,8 +557,8 @@ class Kernels:
     def byte_products(self, queries: Int8, rows: Bytes) -> Int32:
         """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
         out = np.empty((len(queries), len(rows)), np.int32)
-        bytes_ = struct.bytes(address(queries), address(rows), *out.shape, rows.shape[1])
-        self._call("byte_products", bytes_, address(out))
+        bytes_ = struct.bytes(data_pointer(queries), data_pointer(rows), *out.shape, rows.shape[1])
+        self._call("byte_products", bytes_, data_pointer(out))
         return out
 
     def choose_regions(self, model: RegionModel, counts: Int64, rule: RegionRule, units: Float32) -> RegionChoice:
@@ -561,7 +569,7 @@ class Kernels:
         while True:
             chosen = np.empty(capacity, np.int32)
             arrays: list[Array] = [strata, best, contrasts, starts, chosen]
-            found = struct.region_choice(*map(address, arrays), capacity)
+            found = struct.region_choice(*map(data_pointer, arrays), capacity)
             self._call("choose_regions", c_regions(model, counts), c_rule(rule), c_rows(units), found)
             if starts[-1] <= capacity:
                 return RegionChoice(strata, best, contrasts, Visits(starts, chosen[: starts[-1]]))
@@ -572,7 +580,7 @@ class Kernels:
     ) -> tuple[Int64, Float32]:
         """Return what :meth:`rank` returns, of the codes in the regions that each query visits."""
         rows, values, best = _best(len(queries.scales), k)
-        places = struct.visits(address(visits.starts), address(visits.regions))
+        places = struct.visits(data_pointer(visits.starts), data_pointer(visits.regions))
         self._call("visit", c_scoring(scoring), c_region_codes(codes), places, c_queries(queries), best)
         return rows, values
 
@@ -607,7 +615,7 @@ class Kernels:
         """
         found, hits = _region_hits(len(signals), k)
         norms = np.empty(len(signals))
-        arguments = byref(c_region_plan(plan)), byref(c_rows(signals)), address(norms), byref(found)
+        arguments = byref(c_region_plan(plan)), byref(c_rows(signals)), data_pointer(norms), byref(found)
         status = self._functions["search_plan"](byref(struct.run(self._path, n_threads())), *arguments)
         if status == 1:
             raise MemoryError("topsign's native kernel search_plan ran out of memory")
@@ -623,7 +631,7 @@ class Kernels:
         inner, correlations = np.empty((2, len(rows)))
         arrays: list[Array] = [starts, rows, inner, correlations]
         exact = c_originals(originals, signals)
-        self._call("compare_originals", c_code_ranges(ranges), exact, *map(address, arrays))
+        self._call("compare_originals", c_code_ranges(ranges), exact, *map(data_pointer, arrays))
         return inner, correlations
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int) -> tuple[Bytes, Int64]:
@@ -631,21 +639,21 @@ class Kernels:
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
         sets = struct.sets(*locations.shape, n_pool, capacity)
-        self._call("encode_sets", sets, address(locations), address(out), address(lengths))
+        self._call("encode_sets", sets, data_pointer(locations), data_pointer(out), data_pointer(lengths))
         return out, lengths
 
     def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int) -> Int32:
         """Return the sets of ``encode_sets``; arbitrary bytes give some valid set."""
         out = np.empty((len(coded), n_bits), np.int32)
         sets = struct.sets(len(coded), n_bits, n_pool, coded.shape[1])
-        self._call("decode_sets", sets, address(coded), address(out))
+        self._call("decode_sets", sets, data_pointer(coded), data_pointer(out))
         return out
 
 
 def _best(n_queries: int, k: int) -> tuple[Int64, Float32, Any]:
     """Return rows and values of the k best codes, to be filled in, and both as kernels take them."""
     rows, values = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.nan, np.float32)
-    return rows, values, struct.best(k, address(rows), address(values))
+    return rows, values, struct.best(k, data_pointer(rows), data_pointer(values))
 
 
 def _region_hits(n_queries: int, k: int) -> tuple[Any, RegionHits]:

@@ -168,7 +168,7 @@ class CompressedLinear(HeadLayer):
         given = {name: value for name, value in options.items() if value is not None}
         recipe = _make_recipe(family, self.in_features, given)
         self._set_recipe(recipe)
-        zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32))
+        zero = recipe.weight_encoder().encode(np.zeros((1, self.in_features), np.float32))
         self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
@@ -305,7 +305,7 @@ class CompressedLinear(HeadLayer):
             raise ValueError(
                 f"this state belongs to a layer with {held}, but this layer has {mine}; make it with the same ones"
             )
-        recipe.weight_coding()  # raises if heads cannot use it
+        recipe.weight_encoder()  # raises if heads cannot use it
         return recipe
 
 
@@ -392,11 +392,11 @@ def compress(
         shortlist=shortlist,
         shortlist_storage=own if shortlist_storage == "original" else shortlist_storage,
     )
-    coding, size = recipe.weight_coding(), max(1, BLOCK_VALUES // linear.in_features)
+    encoder, size = recipe.weight_encoder(), max(1, BLOCK_VALUES // linear.in_features)
     for start in range(0, linear.out_features, size):
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
-        layer.codes[part] = torch.from_numpy(coding.encode(values))
+        layer.codes[part] = torch.from_numpy(encoder.encode(values))
         _keep_weights(layer, part, values)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)

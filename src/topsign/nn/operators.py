@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import warn
 from ..families import Recipe
-from ..families.weight_coding import CodedWeights
+from ..families.weight_encoder import LevelWeightEncoder
 from ..gpu import GpuError, HeadScanner, cuda_device
 from ..gpu.encoding import InputRounder
 from ..gpu.scan import MAX_K, DeviceQueries
@@ -68,7 +68,7 @@ def _(x: Tensor, codes: Tensor, bias: Tensor | None, recipe: str, k: int) -> tup
 def read_recipe(text: str) -> Recipe:
     """Parse a recipe; cached, so that its projection is made once. Raise if heads cannot use it."""
     recipe = Recipe.from_json(json.loads(text), "the recipe of a graph")
-    recipe.weight_coding()
+    recipe.weight_encoder()
     return recipe
 
 
@@ -113,15 +113,15 @@ class CudaHead:
     """
 
     def __init__(self, recipe: Recipe, codes: Tensor, bias: Tensor | None) -> None:
-        coding, device = recipe.weight_coding(), cuda_device(codes.device.index or 0)
-        assert isinstance(coding, CodedWeights)
-        scoring = coding.recipe.scoring_of("log", code_bytes=coding.nbytes)
+        encoder, device = recipe.weight_encoder(), cuda_device(codes.device.index or 0)
+        assert isinstance(encoder, LevelWeightEncoder)
+        scoring = encoder.recipe.scoring_of("log", code_bytes=encoder.nbytes)
         biases = None if bias is None else bias.contiguous()
         with device.stream_of(codes):
             self._scanner = HeadScanner(scoring, codes.contiguous(), biases, device=device)
-            self._rounder = InputRounder(coding.recipe, device=device)
+            self._rounder = InputRounder(encoder.recipe, device=device)
         self._matrix: Tensor | None = None
-        projection = coding.recipe.projection
+        projection = encoder.recipe.projection
         if not isinstance(projection, Hadamard):
             self._matrix = torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(codes.device)
 
@@ -168,11 +168,11 @@ class DecodedHead:
     """
 
     def __init__(self, recipe: Recipe, codes: Tensor, bias: Tensor | None) -> None:
-        coding, self.bias = recipe.weight_coding(), bias
+        encoder, self.bias = recipe.weight_encoder(), bias
         self.step = max(1, BLOCK_VALUES // recipe.n_features)
         rows = codes.cpu().contiguous().numpy()
         parts = [
-            Shortlist.of(1, coding.decode(rows[start : start + self.step]), "int8")
+            Shortlist.of(1, encoder.decode(rows[start : start + self.step]), "int8")
             for start in range(0, len(rows), self.step)
         ]
         self.weights = torch.cat([torch.from_numpy(part.weights) for part in parts]).to(codes.device)
@@ -234,7 +234,7 @@ def _freed(storages: list[StorageWeakRef]) -> bool:
 def _make_head(recipe: Recipe, codes: Tensor, bias: Tensor | None) -> LayerHead:
     if codes.device.type == "cpu":
         return CpuHead(recipe, codes, bias)
-    if codes.is_cuda and isinstance(recipe.weight_coding(), CodedWeights) and cuda_is_usable():
+    if codes.is_cuda and isinstance(recipe.weight_encoder(), LevelWeightEncoder) and cuda_is_usable():
         return CudaHead(recipe, codes, bias)
     return DecodedHead(recipe, codes, bias)
 

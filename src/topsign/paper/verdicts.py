@@ -172,7 +172,7 @@ def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim
         f"A compressed head loses less than {LITTLE:g} points of accuracy at 32 of {found.n_pool}",
         "Table I",
         _surely((LITTLE - adaptive[0].lost) / adaptive[0].standard_error),
-        f"{_drops(adaptive)} points lost from {found.accuracy:.2f}% at {_listed(found.kept)}",
+        f"{_drops(adaptive)} points lost from {found.accuracy:.2f}% at {_format_list(found.kept)}",
         f"{_published_drops(adaptive)} points lost from {found.published_accuracy:.2f}%",
     )
     for method in ("sign", "universal"):
@@ -193,7 +193,7 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
         if abs(cell.lost - _published(cell).lost) > max(LITTLE, SURE * cell.standard_error)
     ]
     agreement = (
-        f"different from the paper at {_listed(missed)}"
+        f"different from the paper at {_format_list(missed)}"
         if missed
         else "equal to the paper within half a point or four standard errors"
     )
@@ -201,7 +201,7 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
         f"At equal computation the {method} embedding loses more than the adaptive head, as much as printed",
         "Table I",
         DIFFERS if missed else ordered,
-        f"{_drops(cells)} points lost at {_listed(found.kept)}, {agreement}; "
+        f"{_drops(cells)} points lost at {_format_list(found.kept)}, {agreement}; "
         f"{', '.join(_pm(*one, digits=2) for one in more)} points more than the adaptive head",
         f"{_published_drops(cells)} points lost",
     )
@@ -230,12 +230,12 @@ def _equal_storage(
     ]
     sure = [kept for kept, outcome in judged.items() if outcome == REPRODUCED]
     return Claim(
-        f"At equal storage the adaptive head loses less than the {method} embedding at {_listed(better)} of "
+        f"At equal storage the adaptive head loses less than the {method} embedding at {_format_list(better)} of "
         f"{found.n_pool}, and {' and '.join(rest)}",
         "Table I",
         _all(judged.values()),
         f"the {method} embedding loses {', '.join(_pm(*one, digits=3) for one in ours)} points more; with {runs}, "
-        + (f"the sign is as printed at {_listed(sure)} of the pool" if sure else "no size is decided"),
+        + (f"the sign is as printed at {_format_list(sure)} of the pool" if sure else "no size is decided"),
         f"{', '.join(f'{more:.2f}' for more in theirs)} points more",
     )
 
@@ -323,7 +323,7 @@ def _published_drops(cells: list[TableCell]) -> str:
     return ", ".join(f"{_published(cell).lost:.2f}" for cell in cells)
 
 
-def _listed(sizes: list[int]) -> str:
+def _format_list(sizes: list[int]) -> str:
     """Return sizes as text, such as "32, 64 and 128"."""
     named = [str(size) for size in sizes]
     return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]

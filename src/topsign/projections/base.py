@@ -140,7 +140,7 @@ class Projection(ABC):
             total += values[:, rows] @ self._rows(rows)
         return total
 
-    def panels(self, rows: Array | None) -> kernels.Panels | None:
+    def panels(self, rows: Array | None) -> kernels.PackedMatrix | None:
         """Return the matrix of these or all ``rows`` if signals are projected by multiplication with it, or None."""
         return None
 

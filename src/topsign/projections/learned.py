@@ -94,13 +94,13 @@ class Principal(Projection):
         return matrix
 
     @lazy
-    def _panels(self) -> kernels.Panels:
-        return kernels.Panels.of(self._matrix)
+    def _panels(self) -> kernels.PackedMatrix:
+        return kernels.PackedMatrix.of(self._matrix)
 
-    def panels(self, rows: Array | None) -> kernels.Panels | None:
+    def panels(self, rows: Array | None) -> kernels.PackedMatrix | None:
         if self.n_features > MATRIX_FEATURES:
             return None
-        return self._panels if rows is None else kernels.Panels.of(self._matrix[rows])
+        return self._panels if rows is None else kernels.PackedMatrix.of(self._matrix[rows])
 
     def _rotated(self, left: Float32) -> Float32:
         """Rotate coordinates in the orthogonal complement of the axes."""

@@ -21,7 +21,7 @@ BLOCK_BYTES = 2**22  # codes that are read, or compared with all others, at a ti
 
 @dataclass(frozen=True, eq=False)
 class EqualCodes:
-    """Entries whose code an entry with a smaller id has, the *first*; sorted by first, then by id."""
+    """Entries whose code equals that of an entry with a smaller id, the *first*; sorted by first, then by id."""
 
     ids: Int64
     first: Int64
@@ -254,7 +254,7 @@ def find_pairs(
             _raise_too_many(f"at least {least:,}", most)
     equal = entries.equal_codes(limit)
     allowed = None if limit.k is not None else most
-    listed = partial(_listed, allowed, equal)
+    listed = partial(_list_pairs, allowed, equal)
     parts, count = list[Hits](), 0
     for hits, n_pairs in _compared(entries, limit, equal, listed, progress):
         count += n_pairs
@@ -296,7 +296,7 @@ def _compared(
         yield found
 
 
-def _listed(most: int | None, equal: EqualCodes, parts: Iterable[Hits]) -> tuple[Hits, int]:
+def _list_pairs(most: int | None, equal: EqualCodes, parts: Iterable[Hits]) -> tuple[Hits, int]:
     """Return pairs and their number; if there are more than ``most``, only the number is wanted."""
     kept, count = list[Hits](), 0
     for hits in parts:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from .._arrays import Booleans, Int64
-from .._checks import check_count, check_real, listed
+from .._checks import check_count, check_real, format_list
 from .._files import Record, parse_json, why
 from ..errors import ConflictError, StorageError
 from ..families import Recipe
@@ -176,7 +176,9 @@ class FolderChange(Change):
                 if self.snapshot.has_text_ids
                 else self.snapshot.gather("ids", rows[~same])
             )
-            self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index was last refreshed")
+            self._refuse(
+                f"{format_list(np.asarray(ids))} changed by another client since this index was last refreshed"
+            )
 
     def keep_source(self, name: str, record: Record | None) -> None:
         if self._seen.manifest.sources.get(name) != self.before.manifest.sources.get(name):
@@ -192,7 +194,7 @@ class FolderChange(Change):
         self._writer.delete()
 
     @property
-    def is_ours(self) -> bool:
+    def is_own_process(self) -> bool:
         """Whether this process began the change, not one that it was forked from."""
         return os.getpid() == self._process
 
@@ -392,7 +394,7 @@ class FolderStore:
             except BaseException as error:
                 if isinstance(error, UnknownOutcomeError) and manifest is not None:
                     unsettled.append((newest, manifest))
-                if change.is_ours:
+                if change.is_own_process:
                     self._tidy_up(change, error)
                 raise
             self._clean(loaded.manifest, change, listing)

@@ -23,14 +23,14 @@ SAMPLE = 1000  # approximate number of weight vectors on which an error is measu
 
 
 @dataclass(frozen=True, eq=False)
-class WeightCoding:
-    """Coding of weight vectors: rows of a code and two bytes for a scale, for unbiased products with inputs.
+class WeightEncoder:
+    """Encoder of weight vectors: rows of a code and two bytes for a scale, for unbiased products with inputs.
 
     This default, products with reconstructions, works for every family but is slow. The scale of a weight vector w and
     its reconstruction r is ``|w|**2 / <w, r>``.
     """
 
-    recipe: Any  # of the family that the coding is for
+    recipe: Any  # whose codes are used
 
     def __post_init__(self) -> None:
         if self.recipe.center is not None:
@@ -99,7 +99,7 @@ class WeightCoding:
 class Logits:
     """Inputs of a head, ready to be multiplied with rows of weight vectors."""
 
-    coding: WeightCoding
+    encoder: WeightEncoder
     inputs: Float32  # (n_inputs, n_features)
 
     def __len__(self) -> int:
@@ -117,12 +117,12 @@ class Logits:
         step = max(1, BLOCK_BYTES // (4 * self.inputs.shape[1]))
         for start in range(0, len(weights), step):
             positions = np.arange(start, min(start + step, len(weights)))
-            yield positions, positions, products(self.inputs, self.coding.decode(weights.rows(positions)))
+            yield positions, positions, products(self.inputs, self.encoder.decode(weights.rows(positions)))
 
 
 @dataclass(frozen=True, eq=False)
-class CodedWeights(WeightCoding):
-    """Coding by a built-in family: a product is the scale times the sum of the input's values at the code's levels."""
+class LevelWeightEncoder(WeightEncoder):
+    """Encoder of a built-in family: a product is the scale times the sum of the input's values at the code's levels."""
 
     recipe: ProjectedRecipe
 
