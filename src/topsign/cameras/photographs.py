@@ -229,13 +229,15 @@ def _reader(path: str | os.PathLike[str], form: str) -> Any:
     """Return the optional package that reads a format."""
     try:
         if form == "HEIF":
-            import pillow_heif as package
-        else:
-            import rawpy as package
+            import pillow_heif
+
+            return pillow_heif
+        import rawpy
+
+        return rawpy
     except ImportError:
         problem = f"is a {form} file, and reading it needs {READERS[form]} (pip install {READERS[form]})"
         raise PhotographError(path, f"{problem}; or use the JPEG file of the camera") from None
-    return package
 
 
 def _developed(path: str | os.PathLike[str], content: bytes) -> Array:
