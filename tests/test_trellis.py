@@ -273,6 +273,15 @@ def test_more_bits_than_coordinates_need_leave_steps_empty(rng):
     assert cosines(encoder.encode(signals).decode(), signals).mean() > 0.99
 
 
+@pytest.mark.parametrize(("n_bytes", "n_signals"), [(6, 2000), (64, 200), (512, 100)])
+def test_codes_capture_the_energy_that_plans_assume(rng, n_bytes, n_signals):
+    signals = rng.standard_normal((n_signals, 1024)).astype(np.float32)
+    encoder = ts.Encoder(1024, n_bytes=n_bytes, basis="hadamard", center=False, random_state=3).fit(signals)
+    captured = cosines(encoder.encode(signals).decode(), signals) ** 2
+    error = captured.std() / np.sqrt(n_signals) + 1e-4  # rounded to four digits
+    assert abs(captured.mean() - ts.theory.trellis_energy(8 * n_bytes / 1024)) < 4 * error
+
+
 def test_measured_energy_lies_between_scalar_codes_and_shannon():
     rates = np.geomspace(0.1, 1, 15)
     energy = ts.theory.trellis_energy(rates)

@@ -138,7 +138,7 @@ def plan(
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
     >>> [plan(**target, family=family).bytes_per_entry for family in PLANNED_FAMILIES]
-    [310, 300, 234]
+    [310, 300, 232]
     """
     ladders_of = _LADDERS[check_choice(family, "family", PLANNED_FAMILIES)]
     if detection is None and max_bytes is None:
