@@ -219,7 +219,7 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
             matches = again.within(queries, false_alarm=0.5, scoring=scoring, force=True)
             assert len(matches.ids) == np.count_nonzero(values >= null.search_threshold(0.5, len(again)))
             assert len(matches.ids) > 0
-        with pytest.raises(ValueError, match="the least that 400 queries support; calibrate with about 99,751"):
+        with pytest.raises(ValueError, match=r"the least that 400 queries support; calibrate with [0-9,]+, or"):
             again.within(queries, false_alarm=1e-6)
 
 

@@ -21,7 +21,8 @@ def run(tmp_path, monkeypatch):
         for row, scores in enumerate(lists)
     ]
     (tmp_path / "named.csv").write_text("\n".join(["question,kind,similarity,first,second", *rows]))
-    (tmp_path / "answers.csv").write_text("question,first,second\nq1,6.1,5.2\nq2,3.1,\n")
+    (tmp_path / "answers.csv").write_text("question,first,second\nq1,6.1,5.2\nq2,3.1,\nq3,,\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe1,2")
 
     def call(line, code=0):
         shown = CliRunner().invoke(app, ["significance", *line.split()])
@@ -39,7 +40,8 @@ def test_a_model_is_fitted_and_applied(run, tmp_path):
     assert ScoreCalibration.load("model.json").to_json() == expected.to_json()
     assert (tmp_path / "model.png").read_bytes().startswith(b"\x89PNG")
     answers = json.loads(run("apply model.json answers.csv --skip question --n-entries 5000 --json"))
-    assert [one["n_matches"] for one in answers] == [2, 0]
+    assert [one["n_matches"] for one in answers] == [2, 0, 0]
+    assert answers.pop() == {"query": 2, "score": None, "p_value": None, "e_value": None, "n_matches": 0}
     assert_allclose([one["p_value"] for one in answers], expected.p_value([6.1, 3.1], 5000))
     assert_allclose([one["e_value"] for one in answers], expected.e_value([6.1, 3.1], 5000))
     assert run("apply model.json answers.csv --skip question -o out.csv") == ""
@@ -54,6 +56,9 @@ def test_groups_and_covariates_are_columns(run):
     assert set(ScoreCalibration.load("model.json").groups) == {"even", "odd"}
     answers = json.loads(run(f"apply model.json named.csv --json {options}"))
     assert np.mean([one["n_matches"] > 0 for one in answers]) <= 0.05
+    shown = run(f"fit named.csv -o model.json --n-entries 1000 --related named.csv {options}")
+    assert "group odd (150 queries), threshold at a false-alarm rate of 0.05" in " ".join(shown.split())
+    assert "of 300 related queries, " in shown
 
 
 @pytest.mark.parametrize(
@@ -63,11 +68,12 @@ def test_groups_and_covariates_are_columns(run):
         (
             "fit answers.csv -o m.json --n-entries 9",
             2,
-            "'q1' is not a number; name columns that are no scores with --skip",
+            "'q1' is not a number; separate scores by commas, and name columns that are no scores with --skip",
         ),
+        ("fit binary.csv -o m.json --n-entries 9", 2, "binary.csv is not a CSV file: 'utf-8' codec can't decode"),
         ("fit named.csv -o m.json --n-entries 9 --skip x", 2, "has no column x; its columns are question, kind"),
         ("fit scores.csv -o m.json --n-entries 0", 2, "must be at least 1, got 0"),
-        ("fit scores.csv -o m.json --n-entries 9 --closer near", 2, "closer must be one of"),
+        ("fit scores.csv -o m.json --n-entries 99 --closer near", 2, "closer must be one of"),
         ("fit scores.csv -o m.json --n-entries 1000 --false-alarm 0.001", 2, "the least that 300 queries support"),
         ("apply scores.csv answers.csv", 1, "scores.csv, calibration: cannot be read"),
     ],

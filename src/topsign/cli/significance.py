@@ -39,7 +39,7 @@ class ScoreColumns:
     covariate_column: Annotated[str | None, typer.Option(help="Column with a number that predicts the best score.")] = (
         None
     )
-    skip: Annotated[str | None, typer.Option(help="ScoreColumns that are no scores, separated by commas.")] = None
+    skip: Annotated[str | None, typer.Option(help="Columns that are no scores, separated by commas.")] = None
 
     def read(self, path: Path) -> tuple[Float64, dict[str, Any]]:
         """Return the scores of a file, and its groups and covariates by name.
@@ -48,8 +48,11 @@ class ScoreColumns:
         """
         import numpy as np
 
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+        try:
+            with open(path, newline="", encoding="utf-8-sig") as file:
+                rows = [row for row in csv.reader(file) if row]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path} is not a CSV file: {error}") from None
         names = rows.pop(0) if rows and not all(_is_number(cell) for cell in rows[0]) else []
         others = [*(self.skip or "").split(","), self.group_column, self.covariate_column]
         aside = [name for name in others if name]
@@ -83,7 +86,7 @@ def fit(
     n_entries: Annotated[int, typer.Option(help="Number of entries that were searched.", show_default=False)],
     columns: ScoreColumns,
     closer: Annotated[str, typer.Option(help='"larger" for similarities, "smaller" for distances.')] = "larger",
-    tail: Annotated[str, typer.Option(help='Rates beyond the sample: "none", "pareto" or "normal".')] = "none",
+    tail: Annotated[str, typer.Option(help='Rates beyond the sample: "none", "pareto", "far" or "normal".')] = "none",
     false_alarm: FalseAlarm = 0.01,
     related: Annotated[Path | None, typer.Option(help="Scores of queries that do have a match.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the calibration to this file (png, svg, pdf).")] = None,
@@ -104,8 +107,11 @@ def fit(
     lists, given = columns.read(scores)
     options: Any = given
     learned = ScoreCalibration.fit(lists, n_entries=n_entries, closer=closer, tail=tail, **options)
-    matched = None if related is None else columns.read(related)[0]
-    text = learned.report(plot, false_alarm=false_alarm, related=matched)
+    shown: Any = {"false_alarm": false_alarm}
+    if related is not None:
+        matched, given_too = columns.read(related)
+        shown |= {"related": matched, **given_too}
+    text = learned.report(plot, **shown)
     learned.save(output)
     record = {"n_queries": learned.n_queries, "n_entries": learned.n_entries, "level": learned.level}
     if not given:
@@ -129,6 +135,8 @@ def apply(
 ) -> None:
     """Print the best score of each query with its p-value, its E-value, and the number of its hits that are real.
 
+    Queries without any score have no match.
+
     [bold]Examples[/]
 
     topsign significance apply model.json answers.csv --false-alarm 0.01
@@ -144,12 +152,7 @@ def apply(
     lists, given = columns.read(scores)
     options: Any = {"n_entries": n_entries, **given}
     matches = learned.matches(lists, false_alarm, **options).sum(axis=1)
-    empty = np.isnan(lists).all(axis=1)
-    if empty.any():
-        raise ValueError(
-            f"{scores}: query {int(np.argmax(empty))} has no score; give it the worst score that a hit can have"
-        )
-    best = (np.nanmax if learned.closer == "larger" else np.nanmin)(lists, axis=1)
+    best = (np.fmax if learned.closer == "larger" else np.fmin).reduce(lists, axis=1)  # nan if all are missing
     values = best, learned.p_value(best, **options), learned.e_value(best, **options), matches
     names = ("query", "score", "p_value", "e_value", "n_matches")
     rows = zip(range(len(best)), *(column.tolist() for column in values), strict=True)
@@ -171,4 +174,7 @@ def _number(path: Path, cell: str) -> float:
     try:
         return float(cell) if cell.strip() else math.nan
     except ValueError:
-        raise ValueError(f"{path}: {cell!r} is not a number; name columns that are no scores with --skip") from None
+        raise ValueError(
+            f"{path}: {cell!r} is not a number; separate scores by commas, and name columns that are no scores with "
+            "--skip"
+        ) from None

@@ -8,6 +8,7 @@ quantiles are close to linear in the logarithm of that number, and lists of the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -50,13 +51,17 @@ With these values false-alarm rates hold down to the floor for Gumbel, Student, 
 
 N_KNOTS, N_DRAWS = 256, 2000
 
-LEAST_SHARE, BEYOND_LIST, MIN_LIST, N_SHARES = 0.1, 0.05, 5, 5
+LEAST_SHARE, BEYOND_LIST, MIN_LIST, MIN_LISTS, N_SHARES = 0.1, 0.05, 5, 40, 5
 """Growth is learned from shares of the entries down to LEAST_SHARE, or to the share whose best entry lies beyond the
-list with probability BEYOND_LIST; lists need MIN_LIST scores, so that this share is below one half."""
+list with probability BEYOND_LIST; lists need MIN_LIST scores, so that this share is below one half. Fewer than
+MIN_LISTS lists do not show whether growth is linear."""
 
-CURVED_RANKS, N_BLOCKS, CURVED = slice(0.8, 0.98), 20, 2.0
-"""Best scores whose curvature is averaged, jackknife blocks of its standard error, and standard errors at which it
-counts as positive."""
+CURVED_RANKS, N_BLOCKS, CURVED, ALLOWED = slice(0.8, 0.98), 20, 2.0, 1.28
+"""Best scores whose curvature is averaged, jackknife blocks of its standard error, standard errors at which it counts
+as positive, and standard errors of it that extrapolated thresholds allow for."""
+
+MISSING = -float(np.finfo(np.float32).max)
+"""Score of a missing hit in FAISS, if larger scores are closer."""
 
 MAX_REPEATED = 0.2
 """Share of repeated queries above which each counts once. Fewer are kept, as popular queries will be repeated."""
@@ -83,9 +88,11 @@ class ScoreCalibration:
 
     For other numbers of entries, thresholds follow a line in their logarithm. Its slope comes from the lists: the
     score of rank r is the best of a random share f of the entries with probability ``f * (1 - f) ** (r - 1)``. Entries
-    must be added like those that are there. If thresholds bend upwards over these shares (heavy tails), or if only best
-    scores are known, nothing is extrapolated: the false-alarm rate is then divided among as many corpora of the
-    calibrated size as the entries would fill, which is valid but soon exhausts the sample.
+    must be added like those that are there. Small samples cannot show that the line is straight, so extrapolated
+    thresholds are higher by the curvature that the lists leave possible (1.28 standard errors above the estimate). If
+    thresholds bend upwards over these shares (heavy tails), or if only best scores are known, nothing is extrapolated:
+    the false-alarm rate is then divided among as many corpora of the calibrated size as the entries would fill, which
+    is valid but soon exhausts the sample.
 
     Examples
     --------
@@ -126,9 +133,10 @@ class ScoreCalibration:
         Parameters
         ----------
         scores : array of shape (n_queries, k) or (n_queries,)
-            The k best scores of each query, or only the best one. Lists of 10 to 100 also give the growth of thresholds
-            with the number of entries. Missing hits at the end of a list are nan or infinitely bad. If more than a
-            fifth of the lists repeat others, and are not integers, each counts once: repeated queries are no evidence.
+            The k best scores of each query, or only the best one. Lists of 10 to 100, of 40 queries or more, also give
+            the growth of thresholds with the number of entries. Missing hits are nan or infinitely bad, or have the
+            score that FAISS gives them. If more than a fifth of the lists repeat others, and are not integers, each
+            counts once: repeated queries are no evidence.
         n_entries : int
             Number of entries that were searched.
         closer : "larger" or "smaller"
@@ -145,20 +153,28 @@ class ScoreCalibration:
         """
         sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
         lists = _as_lists(scores, sign)
-        labels = None if groups is None else _by_query(groups, len(lists), "groups").astype(str)
-        known = None if covariates is None else _finite(_by_query(covariates, len(lists), "covariates"), "covariates")
+        n_queries, k = lists.shape
+        if k > check_count(n_entries, "n_entries"):
+            raise ValueError(
+                f"each query has {k:,} scores, but n_entries={n_entries:,} entries were searched; n_entries is the "
+                "number of entries, not of queries"
+            )
+        labels = None if groups is None else _by_query(groups, (n_queries,), "groups").astype(str)
+        known = None if covariates is None else _covariates(covariates, (n_queries,))
+        if known is not None and np.ptp(known) == 0:
+            raise ValueError("covariates are all equal, so they predict nothing; omit them")
         kept = _distinct(lists)
-        if len(kept) < (1 - MAX_REPEATED) * len(lists):
+        if len(kept) < (1 - MAX_REPEATED) * n_queries:
             warn(
-                f"{len(lists) - len(kept):,} of {len(lists):,} queries have the same scores as another one and are "
+                f"{n_queries - len(kept):,} of {n_queries:,} queries have the same scores as another one and are "
                 "counted once: repeated queries are no further evidence",
                 CalibrationWarning,
             )
         else:
-            kept = np.arange(len(lists))
+            kept = np.arange(n_queries)
         lists, known = lists[kept], None if known is None else known[kept]
         options: Any = {
-            "n_entries": check_count(n_entries, "n_entries"),
+            "n_entries": int(n_entries),
             "closer": closer,
             "tail": check_choice(tail, "tail", TAILS),
         }
@@ -184,7 +200,7 @@ class ScoreCalibration:
             lists = lists - slope * (known - covariate[0])[:, np.newaxis]
         best = np.sort(lists[:, 0])
         k = lists.shape[1]
-        if k < MIN_LIST:
+        if k < MIN_LIST or len(lists) < MIN_LISTS:
             return cls(best, None, covariate=covariate, **options)
         ranking = _Ranking.of(lists)
         least = max(LEAST_SHARE, 1 - BEYOND_LIST ** (1 / k))
@@ -238,7 +254,7 @@ class ScoreCalibration:
         """
         sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
         rows: Any = vectors if hasattr(vectors, "__getitem__") and hasattr(vectors, "__len__") else np.asarray(vectors)
-        named = np.arange(len(rows)) if ids is None else _by_query(ids, len(rows), "ids")
+        named = np.arange(len(rows)) if ids is None else _by_query(ids, (len(rows),), "ids")
         n_wanted = min(check_count(n_queries, "n_queries"), len(rows))
         chosen = np.sort(np.random.default_rng(random_state).permutation(len(rows))[:n_wanted])
         queries = rows[chosen] if isinstance(rows, np.ndarray) else [rows[row] for row in chosen.tolist()]
@@ -333,8 +349,8 @@ class ScoreCalibration:
             Those of the queries, if the calibration has them; the result is then one threshold per query.
         """
         rate = check_false_alarm(false_alarm)
-        given = [np.asarray(one) for one in (groups, covariates) if one is not None]
-        zeros = np.zeros(given[0].shape if given else ())
+        given = [np.shape(one) for one in (groups, covariates) if one is not None]
+        zeros = np.zeros(np.broadcast_shapes(*given))
         # A score of zero differs from its threshold by minus that threshold, less what the covariate explains.
         levels = self._compute(lambda one, scores: one._beaten(rate, n_entries) - scores, zeros, groups, covariates)
         levels = levels if self.closer == "larger" else -levels
@@ -353,10 +369,11 @@ class ScoreCalibration:
 
         ``false_alarm``, ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`threshold`.
         """
-        values = np.asarray(scores, np.float64)
-        limits = np.asarray(self.threshold(false_alarm, n_entries, groups=groups, covariates=covariates))
-        limits = limits[..., np.newaxis] if limits.ndim and values.ndim > limits.ndim else limits
-        return np.asarray(values >= limits if self.closer == "larger" else values <= limits)
+        rate = check_false_alarm(false_alarm)
+        mask = self._compute(
+            lambda one, some: some >= one._beaten(rate, n_entries), self._oriented(scores), groups, covariates
+        )
+        return mask.astype(np.bool_)
 
     def p_value(
         self,
@@ -369,7 +386,7 @@ class ScoreCalibration:
         """Return the probability that the best ``score`` of a query without a match is at least as close; never 0.
 
         ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`matches`. Within the sample it is ``(r + 1) / (m
-        + 1)`` if r of m best scores are; beyond it depends on ``tail``.
+        + 1)`` if r of m best scores are; beyond it depends on ``tail``. It is nan for a missing hit, nan.
         """
         return probabilities(self.log10_p_value(score, n_entries, groups=groups, covariates=covariates))
 
@@ -385,9 +402,8 @@ class ScoreCalibration:
 
         ``score``, ``n_entries``, ``groups`` and ``covariates`` are as there.
         """
-        values = np.asarray(score, np.float64)
-        oriented = values if self.closer == "larger" else -values
-        return self._compute(lambda one, some: one._log10_reached(some, n_entries), oriented, groups, covariates)
+        values = self._oriented(score)
+        return self._compute(lambda one, some: one._log10_reached(some, n_entries), values, groups, covariates)
 
     def e_value(
         self,
@@ -419,7 +435,7 @@ class ScoreCalibration:
                 CalibrationWarning,
             )
         assert self.slopes is not None
-        moved = self.best + self.slopes * math.log(max(growth, self.least_share))
+        moved = self.best + self.slopes * self._logarithm(growth)
         return replace(self, best=np.maximum.accumulate(moved), n_entries=n_entries)
 
     # Storage
@@ -505,6 +521,8 @@ class ScoreCalibration:
         false_alarm: float = 0.01,
         related: npt.ArrayLike | None = None,
         n_entries: int | None = None,
+        groups: npt.ArrayLike | None = None,
+        covariates: npt.ArrayLike | None = None,
     ) -> str:
         """Return a description of the calibration, and draw it to ``path`` if that is given (extra ``plot``).
 
@@ -516,47 +534,67 @@ class ScoreCalibration:
         false_alarm, n_entries
             As in :meth:`threshold`.
         related : array of shape (n_queries,) or (n_queries, k), optional
-            Scores of queries that do have a match, best first; shows how many of them would be missed.
+            Scores of queries that do have a match; shows how many of them would be missed.
+        groups, covariates : array of shape (n_queries,)
+            Those of the related queries, if the calibration has them.
         """
         now = self.n_entries if n_entries is None else check_count(n_entries, "n_entries")
-        sign = 1.0 if self.closer == "larger" else -1.0
         kind = "entries, each without itself and its near-duplicates" if self.own else "queries without a match"
         lines = [f"{self.n_queries:,} {kind}, {self.n_entries:,} entries, {self.closer} scores are closer"]
-        lines.append(f"smallest false-alarm rate: {self.floor:.2g} ({self.level:.2g} without a model of the tail)")
-        if self.groups:
-            lines.append(f"groups: {', '.join(f'{label} ({part.n_queries:,})' for label, part in self.groups.items())}")
-        else:
-            limit = self.threshold(false_alarm, now)
-            lines.append(f"threshold at a false-alarm rate of {false_alarm:g} among {now:,} entries: {limit:.6g}")
-        lines.append("more entries: " + ("thresholds follow a line" if self.is_straight else self._obstacle))
-        matched = None if related is None else _as_lists(related, sign)[:, 0]
-        if matched is not None and not self.groups:
-            missed = int(np.count_nonzero(matched < sign * limit))
-            lines.append(f"of {len(matched):,} related queries, {missed:,} are missed ({missed / len(matched):.1%})")
+        for label, part in self._parts.items():
+            found = [
+                f"smallest false-alarm rate: {part.floor:.2g} ({part.level:.2g} without a model of the tail)",
+                f"threshold at a false-alarm rate of {false_alarm:g} among {now:,} entries: "
+                f"{self._typical(label, false_alarm, now):.6g}",
+                "more entries: " + ("thresholds follow a line" if part.is_straight else part._obstacle),
+            ]
+            if self._needs["covariates"]:
+                mean, slope = part.covariate
+                found.append(
+                    f"thresholds are for a covariate of {mean:.4g} and change by {self._sign * slope:.4g} per unit"
+                )
+            lines += [f"group {label} ({part.n_queries:,} queries), {line}" if label else line for line in found]
+        values = None
+        if related is not None:
+            values = _as_lists(related, self._sign)[:, 0]
+            given: Any = {"groups": groups, "covariates": covariates}
+            missed = int(np.count_nonzero(~self.matches(self._sign * values, false_alarm, now, **given)))
+            lines.append(f"of {len(values):,} related queries, {missed:,} are missed ({missed / len(values):.1%})")
+            values = self._compute(lambda _, adjusted: adjusted, values, groups, covariates)
         if path is not None:
-            self._draw(path, false_alarm, None if matched is None else sign * matched, now)
+            self._draw(path, false_alarm, values, now)
         return "\n".join(lines)
+
+    @property
+    def _parts(self) -> Mapping[str, ScoreCalibration]:
+        return self.groups or {"": self}
+
+    def _typical(self, label: str, false_alarm: float, n_entries: int) -> float:
+        """Return the threshold of a group at the mean of its covariate."""
+        given: dict[str, Any] = {"groups": label, "covariates": self._parts[label].covariate[0]}
+        needed = {name: given[name] for name, has in self._needs.items() if has}
+        return float(self.threshold(false_alarm, n_entries, **needed))
 
     def _draw(self, path: str | os.PathLike[str], false_alarm: float, related: Float64 | None, n_entries: int) -> None:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(10, 4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        sign = 1.0 if self.closer == "larger" else -1.0
-        samples = [("without a match", sign * self.best, "#0072B2")]
+        samples = [("without a match", np.concatenate([part.best for part in self._parts.values()]), "#0072B2")]
         samples += [] if related is None else [("related", related, "#D55E00")]
-        edges = np.histogram_bin_edges(np.concatenate([values for _, values, _ in samples]), bins=60)
+        edges = np.histogram_bin_edges(self._sign * np.concatenate([values for _, values, _ in samples]), bins=60)
         for label, values, color in samples:
-            weights = np.full(len(values), 1 / len(values))
-            left.hist(values, edges, weights=weights, histtype="stepfilled", alpha=0.45, color=color, label=label)
-        parts = {"": self} if not self.groups else self.groups
+            look: Any = {"histtype": "stepfilled", "alpha": 0.45, "color": color, "label": label}
+            left.hist(self._sign * values, edges, weights=np.full(len(values), 1 / len(values)), **look)
         sizes = np.geomspace(max(1.0, self.least_share * self.n_entries), 10 * max(n_entries, self.n_entries), 40)
-        for label, part in parts.items():
-            known = [(n, level) for n in sizes.round().astype(int) if (level := _or_none(part, false_alarm, int(n)))]
-            if known:
-                right.plot(*zip(*known, strict=True), label=label or None)
-            if (limit := _or_none(part, false_alarm, n_entries)) is not None:
-                left.axvline(limit, color="black", linestyle="--", label=f"threshold {label}".strip())
+        for number, label in enumerate(self._parts):
+            known: list[tuple[int, float]] = []
+            for size in sizes.round().astype(int).tolist():
+                with contextlib.suppress(ValueError):  # the sample does not support it
+                    known.append((size, self._typical(label, false_alarm, size)))
+            right.plot(*zip(*known, strict=True), color=f"C{number}", label=label or None)
+            limit, look = self._typical(label, false_alarm, n_entries), {"color": f"C{number}" if label else "black"}
+            left.axvline(limit, linestyle="--", label=f"threshold {label}".strip(), **look)
         right.axvline(self.n_entries, color="grey", linestyle=":", label="calibrated")
         left.set(xlabel="best score of a query", ylabel="share of queries")
         right.set(xlabel="entries", ylabel=f"threshold at {false_alarm:g}", xscale="log")
@@ -570,12 +608,33 @@ class ScoreCalibration:
     def _obstacle(self) -> str:
         """Why thresholds are not extrapolated to more entries."""
         if self.slopes is None:
-            return f"only best scores are known, fit with lists of at least {MIN_LIST} scores of each query"
+            return (
+                f"growth is known only from lists of at least {MIN_LIST} scores of at least {MIN_LISTS} queries, "
+                "fit with such lists"
+            )
         bend, error = self.curvature
         return (
             f"thresholds bend upwards with the logarithm of the number of entries (curvature {bend:.2f} with a "
             f"standard error of {error:.2f}), search for the queries again and fit"
         )
+
+    @property
+    def _sign(self) -> float:
+        """Factor to scores that makes larger ones closer."""
+        return 1.0 if self.closer == "larger" else -1.0
+
+    def _oriented(self, scores: npt.ArrayLike) -> Float64:
+        return self._sign * np.asarray(scores, np.float64)
+
+    def _logarithm(self, growth: float) -> float:
+        """Return the logarithm that slopes are multiplied by, with the curvature that the lists leave possible."""
+        if growth <= 1:
+            return math.log(max(growth, self.least_share))
+        # A parabola through the thresholds of the shares, whose abscissa is -1 at the smallest share and 0 now, exceeds
+        # its least-squares line at x > 0 by this factor, to first order in the curvature.
+        at = -math.log(growth) / math.log(self.least_share)
+        bend = max(0.0, self.curvature[0] + ALLOWED * self.curvature[1])
+        return math.log(growth) * (1 + 2 * bend * (at + 5 / 6))
 
     def _compute(
         self,
@@ -585,20 +644,24 @@ class ScoreCalibration:
         covariates: npt.ArrayLike | None,
     ) -> Float64:
         """Apply a function of a calibration and adjusted scores to the queries of each group."""
-        if bool(self.groups) != (groups is not None) or (covariates is not None) != (self.covariate != (0.0, 0.0)):
+        if self._needs != {"groups": groups is not None, "covariates": covariates is not None}:
             needed = [name for name, has in self._needs.items() if has]
             raise ValueError(f"this calibration takes {' and '.join(needed) or 'neither groups nor covariates'}")
         shape = values.shape[:1]
-        known = None if covariates is None else np.broadcast_to(np.asarray(covariates, np.float64), shape)
+        known = None if covariates is None else _covariates(covariates, shape)
         if groups is None:
             return np.asarray(function(self, self._adjusted(values, known)), np.float64)
-        labels = np.broadcast_to(np.asarray(groups).astype(str), shape)
+        labels = _by_query(groups, shape, "groups").astype(str)
         found = np.empty(values.shape)
         for label in np.unique(labels).tolist():
             if label not in self.groups:
                 raise ValueError(f"group {label!r} was not calibrated; known are {', '.join(self.groups)}")
             rows, part = labels == label, self.groups[label]
-            found[rows] = function(part, part._adjusted(values[rows], None if known is None else known[rows]))
+            adjusted = part._adjusted(values[rows], None if known is None else known[rows])
+            try:
+                found[rows] = function(part, adjusted)
+            except ValueError as error:
+                raise ValueError(f"group {label!r}: {error}") from None
         return found
 
     @property
@@ -617,11 +680,11 @@ class ScoreCalibration:
         one = self if n_entries is None else self.grown(n_entries)
         rate = false_alarm / one.n_corpora
         if rate < self.floor * (1 - 1e-12):
-            needed = math.ceil(self.n_queries * self.floor / rate)
+            needed = math.ceil(1 / (SUPPORT[self.tail] * rate)) if self.tail in SUPPORT else searches_needed(rate)
             among = f" among {one.n_entries:,} entries ({self._obstacle})" if one.n_corpora > 1 else ""
             raise ValueError(
                 f"false_alarm={false_alarm:g}{among} is below {self.floor * one.n_corpora:.2g}, the least that "
-                f"{self.n_queries:,} queries support; calibrate with about {needed:,}, or ask for more"
+                f"{self.n_queries:,} queries support; calibrate with {needed:,}, or ask for a larger rate"
             )
         if self.tail == "normal":
             return one._normal[0] + one._normal[1] * float(scipy.stats.t.isf(rate, self.n_queries - 1))
@@ -643,7 +706,7 @@ class ScoreCalibration:
             if self.tail in SUPPORT:
                 reached = np.where(values > one.best[-1], np.interp(values, *one._beyond), reached)
             log10 = np.log10(reached)
-        return np.minimum(log10 + math.log10(one.n_corpora), 0.0)
+        return np.where(np.isnan(values), np.nan, np.minimum(log10 + math.log10(one.n_corpora), 0.0))
 
     @lazy
     def _normal(self) -> tuple[float, float]:
@@ -732,8 +795,6 @@ class _Ranking:
 
         It is 0 if quantiles are linear in the logarithm of the number of entries, and negative if they flatten.
         """
-        if self.shape[0] < 2 * N_BLOCKS:
-            return 0.0, 1.0
         whole = self._bend(least)
         parts = np.array([self.without(block)._bend(least) for block in range(N_BLOCKS)])
         return whole, float(np.sqrt((N_BLOCKS - 1) / N_BLOCKS * np.square(parts - parts.mean()).sum()))
@@ -746,7 +807,10 @@ class _Ranking:
 
 def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
     """Return lists of scores that descend, larger being closer."""
-    values = sign * np.asarray(scores, np.float64)
+    try:
+        values = sign * np.asarray(scores, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("scores must be numbers, as many for each query; fill shorter lists with nan") from None
     if values.ndim == 1:
         values = values[:, np.newaxis]
     if values.ndim != 2 or not values.size:
@@ -755,7 +819,8 @@ def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
         raise ValueError(
             f"scores of {len(values):,} queries are given, at most {MAX_QUERIES:,} are used; draw that many"
         )
-    lists = -np.sort(-np.where(np.isfinite(values) | (values > 0), values, -np.inf), axis=1)
+    is_missing = np.isnan(values) | (values == MISSING)
+    lists = -np.sort(-np.where(is_missing, -np.inf, values), axis=1)
     if not np.isfinite(lists[:, 0]).all():
         row = int(np.argmin(np.isfinite(lists[:, 0])))
         raise ValueError(
@@ -773,26 +838,19 @@ def _distinct(lists: Float64) -> npt.NDArray[np.int64]:
     return np.flatnonzero(np.isin(np.arange(len(lists)), first) | ~real)
 
 
-def _by_query(values: npt.ArrayLike, n_queries: int, name: str) -> npt.NDArray[Any]:
+def _by_query(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+    """Return one value per query; a single one may stand for all."""
     found = np.asarray(values)
-    if found.shape != (n_queries,):
-        raise ValueError(f"{name} must have shape ({n_queries},), one for each row, got {found.shape}")
-    return found
+    if found.shape not in ((), shape):
+        raise ValueError(f"{name} must have shape {shape}, one for each row, got {found.shape}")
+    return np.broadcast_to(found, shape)
 
 
-def _finite(values: npt.NDArray[Any], name: str) -> Float64:
-    found = values.astype(np.float64)
+def _covariates(values: npt.ArrayLike, shape: tuple[int, ...]) -> Float64:
+    found = _by_query(values, shape, "covariates").astype(np.float64)
     if not np.isfinite(found).all():
-        raise ValueError(f"{name} must be finite")
+        raise ValueError("covariates must be finite")
     return found
-
-
-def _or_none(calibration: ScoreCalibration, false_alarm: float, n_entries: int) -> float | None:
-    """Return the threshold for a number of entries; None if the sample does not support it."""
-    try:
-        return float(calibration.threshold(false_alarm, n_entries))
-    except ValueError:
-        return None
 
 
 def searches_needed(false_alarm: float) -> int:
