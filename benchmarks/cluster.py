@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from shared.search_costs import fit, predicted
 sys.path.insert(0, str(ROOT / "tests"))
 
 import topsign as ts
+from topsign import kernels
 from topsign.encoding import encode
 from topsign.families import unit_queries
 from topsign.kernels import RegionRule
@@ -146,15 +146,16 @@ def median_seconds(call, repeats, n_parts=1):
 
 
 def choices(index, queries, repeats):
-    """Times to choose among an eighth of the regions and among all."""
+    """Times to choose among the regions of an eighth of the coarse means and of all."""
     rows, regions = [], index._learned().regions.regions()
     units, _ = unit_queries(index.recipe, queries)
-    rule = RegionRule(np.empty(0), np.array([16]), np.array([0]), -np.inf)
-    for n_regions in (len(regions) // 8, len(regions)):
-        some = replace(regions, means=regions.means[:n_regions], scales=regions.scales[:n_regions])
+    counts, both, every = np.ones(len(regions), np.int64), np.ones(2, np.int64), len(regions.coarse)
+    for n_coarse in (max(1, every // 8), every):
+        rule = RegionRule(np.empty(0), 16 * both, 0 * both, n_coarse * both, 0 * both, n_coarse, -np.inf)
         for size in (1, len(units)):
-            call = partial(some.choose, rule, np.ones(n_regions, np.int64), units[:size])
+            call = partial(kernels.active().choose_regions, regions.model, counts, rule, units[:size])
             call()
+            n_regions = len(regions) * n_coarse / every
             rows.append({"n_regions": n_regions, "batch": size, "seconds": median_seconds(call, repeats)})
     return rows
 
@@ -178,7 +179,7 @@ def recall(options, folder, workers, client):
     index = ts.Index(signals.shape[1], n_bytes=24, random_state=7)
     index.fit(signals[:20_000])
     index.add(signals)
-    index.learn_regions("auto" if options.recalled >= 20_000 else 64)
+    index.learn_regions(n_regions="auto" if options.recalled >= 20_000 else 64)
     index.save(folder / "regions")
     n_regions, queries = index.regions.n_regions, clustered(256, rng)
     local = visits(index, 0, n_regions, queries, options.repeats, (1, 4, 16, min(64, n_regions)))

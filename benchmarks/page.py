@@ -85,7 +85,7 @@ def draw(results, folder):
     for one in (one for report in results.values() for one in report["tables"] if "chart" in one):
         chart = one["chart"]
         x, y, by = (one["columns"].index(chart[name]) for name in ("x", "y", "by"))
-        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
         for number, name in enumerate(dict.fromkeys(row[by] for row in one["rows"])):
             points = [(row[x], value(row[y])) for row in one["rows"] if row[by] == name and row[y] is not None]
             style = {"color": "black", "linestyle": ":"} if name == "limit" else {"marker": "osD^v<>Ph*"[number % 10]}
@@ -97,7 +97,7 @@ def draw(results, folder):
         axes.minorticks_off()
         axes.set(xlabel=chart["x"], ylabel=chart["y"])
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=7)
         figure.savefig(folder / f"{chart['file']}.png", dpi=130)
         plt.close(figure)
 

@@ -36,6 +36,7 @@ html_title = "topsign"
 html_static_path = ["_static"]
 html_css_files = ["topsign.css"]
 html_copy_source = False
+smartquotes_action = "qe"  # dashes of options stay
 
 
 def notebook_page(path):
@@ -47,14 +48,17 @@ def notebook_page(path):
 def command_line_page():
     """Return the help of every command, with its examples as blocks."""
     command = typer.main.get_command(app)
+    for group in (command, *command.commands.values()):
+        for one in getattr(group, "commands", {}).values():
+            one.short_help = one.get_short_help_str(limit=200)  # typer cuts sentences off at 45 characters
     text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="topsign"), name="topsign")
     text = text.replace("# `topsign`", "# Command line", 1).replace("[bold]", "**").replace("[/]", "**")
-    return re.sub(r"(?:^topsign .*\n\n)+", as_console, text, flags=re.MULTILINE)
+    return re.sub(r"(\*\*Examples\*\*\n\n)((?:topsign .*\n\n)+)", as_console, text)
 
 
-def as_console(examples):
-    """Return paragraphs that are command lines as one block."""
-    return "```console\n" + re.sub(r"^(.+)\n\n", r"$ \1\n", examples[0], flags=re.MULTILINE) + "```\n\n"
+def as_console(found):
+    """Return the paragraphs of examples as one block."""
+    return found[1] + "```console\n" + re.sub(r"^(.+)\n\n", r"$ \1\n", found[2], flags=re.MULTILINE) + "```\n\n"
 
 
 def write_generated(app):

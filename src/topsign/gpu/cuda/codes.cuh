@@ -13,7 +13,7 @@ __device__ __forceinline__ const u8* code_at(const u8* planes, u64 code) {
     return planes + code / 32 * (u64(CODE_BYTES) * 32) + code % 32;
 }
 
-// What a scan does with the sum of a query and a code. The value of a code is (sum * scale + constant) * factor.
+// Parameters of a scan after the sum of a query and a code. The value of a code is (sum * scale + constant) * factor.
 struct Target {
     const u8* planes;
     const float *scales, *constants, *bars;  // one per query
