@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# Everything but the tests marked slow: an answer within two minutes.
+# All tests except those marked slow: within 100 s on two cores.
 test-fast: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not engines and not statistics"
 

@@ -28,7 +28,10 @@ SCOPE = (
     "Makefile",
     ".github/workflows/*.yml",
     "native/**/*",
-    "src/**/*.cu",
+    "src/**/*.cu*",
+    "tests/**/*.[chs]*",
+    "examples/cluster/*",
+    "conda/*.yaml",
 )
 
 UNITS = "bytes?|bits?|ns|us|ms|s|microseconds|milliseconds|nanoseconds|seconds|minutes|operations|multiplications|GB|MB"
@@ -142,7 +145,8 @@ def c_comments(text):
 
 OWN = "tests/test_english.py"  # contains the phrases
 READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
-READERS |= dict.fromkeys((".h", ".cpp", ".cu"), c_comments) | dict.fromkeys(("", ".yml"), hash_comments)
+READERS |= dict.fromkeys((".h", ".c", ".cpp", ".cu", ".cuh"), c_comments)
+READERS |= dict.fromkeys(("", ".txt", ".sh", ".yml", ".yaml"), hash_comments)
 
 
 def name_of(path):
