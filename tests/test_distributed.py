@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -697,17 +698,24 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
 
 def test_workers_of_another_version_are_refused(client, source, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "_checked", {})
-    plain = client.get_versions
-
-    def versions(**options):
-        found = plain(**options)
-        found["client"]["packages"]["topsign"] = "9.9"
-        return found
-
-    monkeypatch.setattr(client, "get_versions", versions)
+    monkeypatch.setattr(clusters, "get_versions", lambda packages: {"packages": dict.fromkeys(packages, "9.9")})
     with pytest.raises(RuntimeError, match=r"the worker at tcp://.* has topsign 0.1.0, this client has 9.9; install"):
         ts.distributed.encode(source, tmp_path / "codes", make_index("adaptive"), client=client)
     assert not (tmp_path / "codes").exists()
+
+
+def test_a_suspended_worker_does_not_block_the_check_of_versions(client, monkeypatch):
+    monkeypatch.setattr(clusters, "_checked", {})
+    monkeypatch.setattr(clusters, "VERSION_SECONDS", 0.5)
+    address, process = sorted(faults.worker_pids(client).items())[0]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert address in clusters.live_workers(client)
+        assert clusters._checked[client] == client.nthreads().keys() - {address}
+    finally:
+        os.kill(process, signal.SIGCONT)
+    clusters.live_workers(client)
+    assert address in clusters._checked[client]
 
 
 def test_a_search_during_additions_of_the_same_object_loads_the_newer_version(client, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, wait
+from distributed.versions import get_versions
 
 from .. import kernels
 
@@ -21,6 +23,9 @@ POLL_SECONDS = 0.25
 
 WORKER_SECONDS = 60.0
 """Seconds to wait for the first worker."""
+
+VERSION_SECONDS = 3.0
+"""Seconds to wait for the version of a worker."""
 
 RETRIES = 3
 """Number of times a job is resubmitted after Dask gave it up because its workers died."""
@@ -92,20 +97,39 @@ def live_workers(client: Client) -> dict[str, int]:
 
 
 def _check_versions(client: Client, workers: dict[str, int]) -> None:
-    """Raise RuntimeError if a worker has another version of this library, whose codes and messages may differ."""
+    """Raise RuntimeError if a worker has another version of this library, whose codes and messages may differ.
+
+    A worker that does not answer in time is asked again at the next call, so a suspended one never blocks a client.
+    """
     checked = _checked.setdefault(client, set())
-    if not workers.keys() - checked:
+    unknown = workers.keys() - checked
+    if not unknown:
         return
-    versions: Any = client.get_versions(packages=["topsign"])
-    found, own = versions["workers"], versions["client"]["packages"]["topsign"]
-    for address in workers.keys() & found.keys():
-        version = found[address]["packages"].get("topsign")
+    own = get_versions(packages=["topsign"])["packages"]["topsign"]
+    for address, version in client.sync(_versions, client, unknown).items():
         if version != own:
             raise RuntimeError(
                 f"the worker at {address} has topsign {version}, this client has {own}; install the same "
                 "version everywhere and restart the workers"
             )
         checked.add(address)
+
+
+async def _versions(client: Client, addresses: Iterable[str]) -> dict[str, str | None]:
+    """Return the version of this library on each worker that answers in time."""
+    scheduler: Any = client.scheduler
+
+    async def ask(address: str) -> dict[str, Any]:
+        message = {"op": "versions", "packages": ["topsign"]}
+        call = scheduler.broadcast(msg=message, workers=[address], on_error="ignore")
+        try:
+            found: dict[str, Any] = await asyncio.wait_for(call, VERSION_SECONDS)
+        except TimeoutError:
+            return {}
+        return found
+
+    found = await asyncio.gather(*map(ask, addresses))
+    return {address: one["packages"].get("topsign") for answer in found for address, one in answer.items()}
 
 
 def memory_limits(client: Client) -> dict[str, int]:
