@@ -88,6 +88,8 @@ def test_installed_packages_define_families(tmp_path, monkeypatch, rng):
         ts.Index(64, family="scalar", path=path).add(signals)
         del Recipe.families["scalar"], sys.modules["scalar_package"]
         assert ts.open_index(path).search(signals[5], k=1).ids.tolist() == [[5]]
+        del Recipe.families["scalar"], sys.modules["scalar_package"]
+        assert ts.Head.from_weights(signals[:9], family="scalar").recipe.family == "scalar"
     finally:
         Recipe.families.pop("scalar", None)
         sys.modules.pop("scalar_package", None)

@@ -387,6 +387,7 @@ CALLS = [
     (lambda: nn.compress(torch.nn.ReLU()), TypeError, "a torch.nn.Linear can be compressed, found ReLU;"),
     (lambda: nn.compress_module(torch.nn.Sequential(make_linear()), "fc"), TypeError, "found nothing at 'fc'"),
     (lambda: nn.CompressedLinear(0, 30), ValueError, "in_features must be at least 1, got 0"),
+    (lambda: nn.CompressedLinear(48, 30, nbytes=4), TypeError, "CompressedLinear() has no parameter nbytes: did you m"),
 ]
 
 

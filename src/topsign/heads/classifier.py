@@ -255,6 +255,8 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         **parameters
             Those of the constructor.
         """
+        if wrong := parameters.keys() & {"bias", "biases"}:
+            raise TypeError(f"from_weights() has no parameter {min(wrong)}: did you mean intercept?")
         classifier = cls(None, **parameters)
         weights, labels = check_weights(coef, classes=classes)
         biases = check_intercepts(intercept, len(weights), "intercept")
@@ -410,7 +412,25 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
                 "against=, a fitted classifier or its predictions"
             )
         uncompressed = np.asarray(against.predict(X) if hasattr(against, "predict") else against)
-        return compare(np.asarray(y), predicted, uncompressed, confidence=level, head=self.head_)
+        labels, head = np.asarray(y), self.head_
+        if not labels.shape == uncompressed.shape == predicted.shape:
+            raise ValueError(
+                f"a report needs one label and one uncompressed prediction per sample, got {len(predicted)} samples, "
+                f"labels of shape {labels.shape} and uncompressed predictions of shape {uncompressed.shape}"
+            )
+        right, right_uncompressed = predicted == labels, uncompressed == labels
+        lost, gained = int((right_uncompressed & ~right).sum()), int((right & ~right_uncompressed).sum())
+        return CompressionReport(
+            n_samples=len(labels),
+            accuracy=float(right.mean()),
+            accuracy_uncompressed=float(right_uncompressed.mean()),
+            interval=loss_interval(lost, gained, n_samples=len(labels), confidence=level),
+            confidence=level,
+            agreement=float((predicted == uncompressed).mean()),
+            storage_bits=8 * head.nbytes,
+            shortlist_bits=8 * head.shortlist_nbytes,
+            compression_ratio=head.compression_ratio,
+        )
 
     # Files
 
@@ -434,30 +454,6 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         Raises StorageError if the file is damaged or not a head.
         """
         return cls.from_head(Head.load(path))
-
-
-def compare(
-    labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, head: Head
-) -> CompressionReport:
-    """Compare the predictions of two classifiers for the same samples."""
-    if not labels.shape == uncompressed.shape == predicted.shape:
-        raise ValueError(
-            f"a report needs one label and one uncompressed prediction per sample, got {len(predicted)} samples, "
-            f"labels of shape {labels.shape} and uncompressed predictions of shape {uncompressed.shape}"
-        )
-    right, right_uncompressed = predicted == labels, uncompressed == labels
-    lost, gained = int((right_uncompressed & ~right).sum()), int((right & ~right_uncompressed).sum())
-    return CompressionReport(
-        n_samples=len(labels),
-        accuracy=float(right.mean()),
-        accuracy_uncompressed=float(right_uncompressed.mean()),
-        interval=loss_interval(lost, gained, n_samples=len(labels), confidence=confidence),
-        confidence=confidence,
-        agreement=float((predicted == uncompressed).mean()),
-        storage_bits=8 * head.nbytes,
-        shortlist_bits=8 * head.shortlist_nbytes,
-        compression_ratio=head.compression_ratio,
-    )
 
 
 def loss_interval(lost: int, gained: int, *, n_samples: int, confidence: float) -> tuple[float, float]:

@@ -137,7 +137,13 @@ class Head:
         check_real_valued(recipe, scoring, None)
         codes = recipe.weight_encoder().encode(weights)
         if scoring == "hamming":
-            _check_directions(weights, classes)
+            zero = next((number for number, row in enumerate(weights) if not np.any(row)), None)
+            if zero is not None:
+                label = classes.tolist()[-1 if len(weights) < len(classes) else zero]
+                raise ValueError(
+                    f"the weight vector of class {label!r} is zero, so it has no signs to compare; drop that class, "
+                    'or take scoring="asymmetric", which scores it by its intercept'
+                )
             link = None
         return cls(recipe, codes, biases, classes, scoring, link, shortlist)
 
@@ -385,17 +391,6 @@ def hold_out(signals: Any, weights: Array, biases: Float64, make: Callable[[Reci
     logits = np.asarray(signals @ np.transpose(weights) + biases)
     best = (logits[:, 0] > 0).astype(np.int64) if logits.shape[1] == 1 else logits.argmax(axis=1)
     return HeldOut(signals, best, weights, make)
-
-
-def _check_directions(weights: Array, classes: Array) -> None:
-    """Raise ValueError for a zero weight vector, which has no signs to compare."""
-    zero = [number for number in range(len(weights)) if not np.any(weights[number])]
-    if zero:
-        label = classes.tolist()[-1 if len(weights) < len(classes) else zero[0]]
-        raise ValueError(
-            f"the weight vector of class {label!r} is zero, so it has no signs to compare; drop that class, or take "
-            'scoring="asymmetric", which scores it by its intercept'
-        )
 
 
 # Checks

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import Array, Float64, Int64
-from .._checks import check_choice
 from .._random import RandomState, make_seed
 from ..errors import warn
-from ..families import Recipe
+from ..families import Recipe, family_type
 from ..projections import Projection
 
 TARGET = 0.99  # agreement that an automatic size looks for
@@ -67,7 +66,7 @@ class RecipeOptions:
         basis: str | Projection | None = None,
         random_state: RandomState = None,
     ) -> None:
-        self.family = Recipe.families[check_choice(family, "family", tuple(Recipe.families))]
+        self.family = family_type(family)
         if self.family.size_name == "n_bits":
             size, others = "auto" if n_bits is None else n_bits, {"n_bytes": n_bytes if n_bytes != "auto" else None}
         else:

@@ -146,6 +146,7 @@ class CompressedLinear(HeadLayer):
 
     codes: Tensor
 
+    @suggests_keywords
     def __init__(
         self,
         in_features: int,

@@ -42,6 +42,7 @@ class Claim:
     """One claim with its verdict, our result and the paper's."""
 
     claim: str
+    brief: str  # the claim in a few words, for the summary
     where: str
     outcome: str  # one of OUTCOMES, by RULE
     ours: str
@@ -56,6 +57,7 @@ def judge_curve(found: Curve) -> Iterator[Claim]:
     at = int(np.flatnonzero(adaptive.x == 0.3)[0])
     yield Claim(
         "Codes of signals correlated with the reference are closer to its code than with sign projections",
+        "smaller distances to a correlated reference",
         "Figure 1",
         _surely(gain[above].min()),
         f"{_pm(adaptive.measured[at], adaptive.standard_error[at])} against "
@@ -66,6 +68,7 @@ def judge_curve(found: Curve) -> Iterator[Claim]:
     worst = int(np.flatnonzero(below)[np.argmin(gain[below])])
     yield Claim(
         "Distances to the reference are always smaller than with sign projections",
+        "“always” smaller, because distances at negative inner products are larger",
         "text",
         _surely(gain.min()),
         f"{_pm(adaptive.measured[worst], adaptive.standard_error[worst])} against "
@@ -79,6 +82,7 @@ def judge_curve(found: Curve) -> Iterator[Claim]:
     part = "all" if not violated[positive].any() else f"{1 - violated[positive].mean():.0%} of the"
     yield Claim(
         "Theorem 2 bounds the expected distance from above",
+        "the bound",
         "Theorem 2",
         CORRECTED if violated.any() else REPRODUCED,
         f"holds at {part} positive inner products for {CURVE_BITS} of {N_POOL:,}; at inner product −0.3 the distance "
@@ -99,8 +103,9 @@ def judge_three_party(found: ThreeParty) -> Iterator[Claim]:
     deviation = max(float(np.abs(one.deviations).max()) for one in points)
     one, value = points[0], as_printed[0]
     yield Claim(
-        "Theorem 3 gives the distance between two other signals",
-        "Figure 2, Theorem 3",
+        "Theorem 3 gives the distance between two other signals, drawn in Figure 2",
+        "the flip probability",
+        "Theorem 3",
         REPRODUCED if far <= SURE else CORRECTED,
         f"{_pm(one.measured[2], one.standard_error[2])} at inner product {one.x[2]:.1f} with a reference orthogonal to "
         f"both; the corrected formula holds within {deviation:.1f} standard errors at all points",
@@ -119,6 +124,7 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
     for other, what in ((computation[0], "equal computation"), (storage[0], f"equal storage ({STORAGE} bits)")):
         yield Claim(
             f"Adaptive codes detect more matches than sign projections at {what}",
+            f"detection at {what.partition(' (')[0]}",
             "Figure 3",
             _surely((adaptive.auc - other.auc) / np.hypot(adaptive.auc_error, other.auc_error)),
             f"AUC {_pm(adaptive.auc, adaptive.auc_error)} against {_pm(other.auc, other.auc_error)}",
@@ -128,6 +134,7 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
     areas = np.array([one.auc for one in ordered])
     yield Claim(
         "Order of the curves: uncompressed, adaptive, sign and universal at equal storage, then at equal computation",
+        "the order of all curves",
         "Figure 3",
         _all(
             _surely((one.auc - other.auc) / np.hypot(one.auc_error, other.auc_error))
@@ -140,6 +147,7 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
     same = abs(adaptive.auc - query.auc) < SURE * np.hypot(adaptive.auc_error, query.auc_error)
     yield Claim(
         "Adapting to entries (text) or to queries (caption) takes the same storage",
+        "the adapted side",
         "Figure 3",
         REPRODUCED if same and query.stored_bits == adaptive.stored_bits else INCONSISTENT,
         f"AUC {adaptive.auc:.3f} and {query.auc:.3f}, with {adaptive.stored_bits} and {query.stored_bits} bits stored",
@@ -170,6 +178,7 @@ def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim
     adaptive = found.of("adaptive").cells
     yield Claim(
         f"A compressed head loses less than {LITTLE:g} points of accuracy at 32 of {found.n_pool}",
+        f"less than {LITTLE:g} points lost by the adaptive head",
         "Table I",
         _surely((LITTLE - adaptive[0].lost) / adaptive[0].standard_error),
         f"{_drops(adaptive)} points lost from {found.accuracy:.2f}% at {_format_list(found.kept)}",
@@ -199,6 +208,8 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
     )
     return Claim(
         f"At equal computation the {method} embedding loses more than the adaptive head, as much as printed",
+        f"points lost by the {method} embedding at equal computation"
+        + (f", with {_listed(missed)} bits" if missed else ""),
         "Table I",
         DIFFERS if missed else ordered,
         f"{_drops(cells)} points lost at {_format_list(found.kept)}, {agreement}; "
@@ -232,6 +243,7 @@ def _equal_storage(
     return Claim(
         f"At equal storage the adaptive head loses less than the {method} embedding at {_format_list(better)} of "
         f"{found.n_pool}, and {' and '.join(rest)}",
+        f"the {method} embedding at equal storage",
         "Table I",
         _all(judged.values()),
         f"the {method} embedding loses {', '.join(_pm(*one, digits=3) for one in ours)} points more; with {runs}, "
@@ -246,6 +258,7 @@ def judge_distortion(found: Distortion) -> Iterator[Claim]:
     excess = found.n_failures - expected
     yield Claim(
         "m = O(δ⁻² log N) bits keep all distances among N signals within δ of their expectation",
+        "bits for many signals",
         "text",
         OPEN if excess <= SURE * np.sqrt(expected * (1 - found.failure)) else DIFFERS,
         f"{found.n_bits} bits suffice for {found.n_signals} signals, δ = {found.distortion:g} and a failure "
@@ -261,19 +274,20 @@ def judge_errata(found: list[Erratum]) -> Iterator[Claim]:
     bound = by_place["Theorem 1, concentration"]
     yield Claim(
         "Theorem 1 bounds the deviation of the distance",
+        "the bound",
         "Theorem 1",
         REPRODUCED if bound.printed_value < 1 else CORRECTED,
         f"corrected, the probability of a 10% deviation is at most {_number(bound.correct_value)}",
         f"at most {_number(bound.printed_value)}, which is no restriction",
     )
-    for where, claim, otherwise in (
-        ("Table I, storage", "256 of 1024 take 1065 bits", CORRECTED),
-        (DEMONSTRATION, "512 of 8192 take 2969 bits (demonstration)", INCONSISTENT),
+    for where, claim, brief, otherwise in (
+        ("Table I, storage", "256 of 1024 take 1065 bits", "the bits of 256 of 1024", CORRECTED),
+        (DEMONSTRATION, "512 of 8192 take 2969 bits", "the bits of the demonstration", INCONSISTENT),
     ):
         one = by_place[where]
         same = bool(np.isclose(one.printed_value, one.correct_value, atol=1))
         ours, theirs = (f"{_number(value)} bits" for value in (one.correct_value, one.printed_value))
-        yield Claim(claim, where.split(",")[0], REPRODUCED if same else otherwise, ours, theirs)
+        yield Claim(claim, brief, where.split(",")[0], REPRODUCED if same else otherwise, ours, theirs)
 
 
 def _surely(deviation: float) -> str:
@@ -290,18 +304,19 @@ def _all(outcomes: Iterable[str]) -> str:
 
 
 def summarize(claims: Iterable[Claim]) -> str:
-    """Return which claims hold and differ, and which formulas needed a correction, in a few sentences."""
-    by_outcome: dict[str, list[Claim]] = {outcome: [] for outcome in OUTCOMES}
-    for claim in claims:
-        by_outcome[claim.outcome].append(claim)
-    n_tested = sum(len(by_outcome[outcome]) for outcome in EXPERIMENTS)
-    words = [f"{len(by_outcome[REPRODUCED])} of {n_tested} claims hold and {len(by_outcome[OPEN])} are open."]
-    if by_outcome[DIFFERS]:
-        words += ["Ours differ on: " + "; ".join(f"{one.claim} ({one.where})" for one in by_outcome[DIFFERS]) + "."]
-    for outcome, title in ((CORRECTED, "Corrected"), (INCONSISTENT, "Inconsistent")):
-        if by_outcome[outcome]:
-            words += [f"{title}: {', '.join(dict.fromkeys(one.where for one in by_outcome[outcome]))}."]
-    return " ".join(words)
+    """Return which claims hold, differ and are open, and which formulas needed a correction."""
+    claims = list(claims)
+    n_tested = sum(one.outcome in EXPERIMENTS for one in claims)
+    n_held = sum(one.outcome == REPRODUCED for one in claims)
+    titles = f"{n_held} of {n_tested} claims hold", "Different", "Open", "Corrected", "Inconsistent"
+    sentences = []
+    for title, outcome in zip(titles, OUTCOMES, strict=True):
+        named = "; ".join(f"{one.brief} ({one.where})" for one in claims if one.outcome == outcome)
+        if named:
+            sentences.append(f"{title}: {named}.")
+        elif outcome == REPRODUCED and n_tested:
+            sentences.append(f"{title}.")
+    return " ".join(sentences)
 
 
 def _more(mine: TableCell, other: TableCell) -> tuple[float, float]:
