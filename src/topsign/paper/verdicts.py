@@ -209,7 +209,7 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
     return Claim(
         f"At equal computation the {method} embedding loses more than the adaptive head, as much as printed",
         f"points lost by the {method} embedding at equal computation"
-        + (f", with {_listed(missed)} bits" if missed else ""),
+        + (f", with {_format_list(missed)} bits" if missed else ""),
         "Table I",
         DIFFERS if missed else ordered,
         f"{_drops(cells)} points lost at {_format_list(found.kept)}, {agreement}; "
