@@ -102,9 +102,10 @@ def test_exact_neighbors_are_exact(rng, monkeypatch, metric, center, block_value
     assert made.ordered(entries, queries, some).tolist() == wanted
 
 
-def option(n_bytes, low, milliseconds, name="a", factor=None):
-    made = Configuration("sign", name, {}, True)
-    return Option(made, factor, n_bytes, Recall(10, low, low, low), Recall(10, low, low, low), milliseconds)
+def option(n_bytes, low, milliseconds, name="a", factor=None, **settings):
+    made, share = Configuration("sign", name, {}, True), Recall(10, low, low, low)
+    times = {"milliseconds": milliseconds, "single_milliseconds": 2 * milliseconds} | settings
+    return Option(made, factor, n_bytes, share, share, **times)
 
 
 def test_the_cheapest_that_meets_the_target_is_recommended():
@@ -117,6 +118,18 @@ def test_the_cheapest_that_meets_the_target_is_recommended():
     assert choose([large, fast, small, missing], 0.999) == (large, fast)
     slower = option(10, 0.99, 5.0, factor=40)
     assert choose([slower, small], 0.95) == (small, slower)
+
+
+def test_regions_are_recommended_only_if_single_queries_are_faster(found_for_given_queries):
+    plain, other = option(10, 0.96, 2.0), option(30, 0.97, 2.5, "b")
+    pays = option(12, 0.96, 3.0, recall=0.97, originals="float16", single_milliseconds=3.0)
+    slow = replace(pays, milliseconds=0.1, single_milliseconds=3.5)
+    assert choose([plain, other, slow], 0.95) == (plain, other)
+    assert choose([plain, other, slow, pays], 0.95) == (pays, plain)
+    assert choose([replace(plain, expected=Recall(10, 0.9, 0.9, 0.9)), slow], 0.95)[0] == slow  # nothing else does
+    found = replace(found_for_given_queries[0], best=pays, second=plain, target_recall=0.95)
+    assert "in 3.00 ms for a single query and 3.00 ms each in a batch." in found.recommendation()
+    assert found.alternative().endswith("17% smaller, but slower for single queries.")
 
 
 def test_the_recommendation_says_whether_the_target_is_met(found_for_given_queries):
@@ -187,6 +200,14 @@ def test_regions_are_measured(monkeypatch, rng):
     (regional,) = [one for one in found.stored if one.recall is not None]
     assert (regional.recall, regional.originals, regional.disk_bytes) == (0.9, "float16", 36)
     assert regional.measured.share >= 0.8
+    index = ts.Index(16, **found.best.configuration.parameters, family="sign", originals="float16", random_state=0)
+    with warnings.catch_warnings(action="ignore"):
+        index.add(signals)
+        index.learn_regions()
+    n_bytes = (index.nbytes - index.info["bytes"]["originals"] + index.recipe.shared_nbytes) / len(index)
+    assert_allclose(regional.bytes_per_entry, n_bytes)
+    paid = 1.25 * regional.single_milliseconds < found.candidates[0].option(None).single_milliseconds
+    assert paid or found.best != regional or not found.candidates[0].option(None).meets(0.8)
     code = replace(found, best=regional)
     assert "--originals float16 --regions" in code.command()
     assert code.command().endswith("-k 10 --recall 0.9")

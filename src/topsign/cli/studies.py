@@ -291,25 +291,26 @@ def _read_sample(location: str, vector_column: str | None, id_column: str | None
 
 
 def _show_evaluation(found: Evaluation) -> None:
-    from ..evaluation import STORED_WORDS, recall_words, stored_numbers
+    from ..evaluation import STORED_TITLES, STORED_WORDS, recall_words, stored_numbers
 
     console.print(found.isotropy.sentence(found.n_features))
     for note in found.notes:
         console.print(f"note: {note}")
-    names = ["code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms/query"]
+    names = ["code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms, single", "batch"]
     rows = []
     for one in found.candidates:
         shares = [f"{part.share:.3f}" for part in one.recall] + [""] * (3 - len(one.recall))
         shares += [f"{option.measured.share:.3f}" for option in one.options if option.factor is not None]
-        rows.append([one.name, f"{one.bytes_per_entry:.0f}", *shares, f"{one.option(None).milliseconds:.2f}"])
+        plain = one.option(None)
+        times = f"{plain.single_milliseconds:.2f}", f"{plain.milliseconds:.2f}"
+        rows.append([one.name, f"{one.bytes_per_entry:.0f}", *shares, *times])
     console.print("")
     show_table(rows, names, left=("code",))
     console.print(f"\n{recall_words(found)}")
     if found.stored:
-        names = ["stored as", "resident bytes", "bytes on disk", "recall@10", "ms/query"]
-        rows = [[one.name, *stored_numbers(one), f"{one.milliseconds:.2f}"] for one in found.stored]
+        rows = [[one.name, *stored_numbers(one)] for one in found.stored]
         console.print(f"\n{STORED_WORDS}")
-        show_table(rows, names, left=("stored as",))
+        show_table(rows, STORED_TITLES, left=STORED_TITLES[:1])
     if found.false_alarms:
         names = ["searches with a match", *(f"at {level:g}" for level in found.levels)]
         rows = [[row.null, *(f"{rate:.3f}" for rate in row.rates)] for row in found.false_alarms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .measurement import evaluate
 from .report import (
+    STORED_TITLES,
     STORED_WORDS,
     Candidate,
     Evaluation,
@@ -18,6 +19,7 @@ from .sample import METRICS
 
 __all__ = [
     "METRICS",
+    "STORED_TITLES",
     "STORED_WORDS",
     "Candidate",
     "Evaluation",

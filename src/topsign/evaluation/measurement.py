@@ -25,8 +25,8 @@ FACTORS = (4, 10, 40)
 """Numbers of candidates per neighbour that are rescored."""
 
 LEVELS = (0.1, 0.05, 0.01)
-N_TIMED = 32
-"""Queries whose rescoring is timed."""
+N_TIMED, N_SINGLE = 100, 16
+"""Queries that are timed in one batch, and one at a time."""
 
 REGION_MARGINS = (0.2, 0.6)
 """Recalls requested from searches of regions, as fractions of the way from the target to 1."""
@@ -64,7 +64,7 @@ def evaluate(
     target_recall : float in (0, 1)
         Fraction of the true 10 nearest neighbours that a search must find. The recommended configuration has the fewest
         resident bytes among those whose whole 95% interval meets the target, with or without rescoring by original
-        signals.
+        signals. Regions are recommended only if they make single queries at least a quarter faster.
     metric : "correlation" or "inner_product"
         Metric that defines the true neighbours of all configurations.
     center : bool
@@ -177,7 +177,6 @@ def measure(configuration: Configuration, index: Index, part: Split, known: Neig
         np.asarray(index.search(part.queries, k=few * max(FACTORS), among=block).ids) for block in known.blocks[1:]
     ]
     rescored = _rescored(index, part, known.truth)
-    times = _times(index, part)
     n_bytes = (index.nbytes - index.info["bytes"]["originals"]) / len(index)
     n_bytes += index.recipe.shared_nbytes / further.n_signals
     options = []
@@ -190,7 +189,8 @@ def measure(configuration: Configuration, index: Index, part: Split, known: Neig
         whole, matched = (shares(ids, known.nearest[0], k) for k in (K, few))
         smaller = [shares(mine, true, few) for mine, true in zip(nested, known.nearest[1:], strict=True)]
         expected = further.expected(whole, matched, float(np.mean(smaller)) if smaller else None)
-        options.append(Option(configuration, factor, n_bytes, _recall(whole, K), Recall(K, *expected), times[factor]))
+        times = _times(index, part.queries, **({} if factor is None else {"rescore": K * factor}))
+        options.append(Option(configuration, factor, n_bytes, _recall(whole, K), Recall(K, *expected), *times))
     recall = [_recall(_found(ids[:, :k], known.nearest[0][:, :k]), k) for k in KS if k <= len(part.entries)]
     return Candidate(configuration, n_bytes, recall, options)
 
@@ -210,30 +210,31 @@ def measure_stored(best: Option, part: Split, known: Neighborhoods, target: floa
             index.add(part.entries)
         stored = replace(best, originals=kind, disk_bytes=index.info["bytes"]["originals"] / len(index))
         if best.factor is not None:
-            search: dict[str, Any] = {"rescore": K * best.factor}
-            found.append(_stored_option(stored, index, part, known, search))
+            found.append(_stored_option(stored, index, part, known, rescore=K * best.factor))
         if with_regions and kind == "float16":
+            without = index.nbytes
             index.learn_regions()
-            asked = sorted({round(target + share * (1 - target), 4) for share in REGION_MARGINS})
-            for recall in asked:
-                option = replace(stored, factor=None, recall=recall, bytes_per_entry=best.bytes_per_entry + 2)
-                search = {"recall": recall}
-                made = _stored_option(option, index, part, known, search)
+            n_bytes = best.bytes_per_entry + (index.nbytes - without) / len(index)
+            for share in REGION_MARGINS:
+                recall = round(target + share * (1 - target), 4)
+                option = replace(stored, factor=None, recall=recall, bytes_per_entry=n_bytes)
+                made = _stored_option(option, index, part, known, recall=recall)
                 found.append(replace(made, expected=made.measured))
     return found
 
 
-def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoods, search: dict[str, Any]) -> Option:
-    """Return an option with the recall and time measured on an index."""
+def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoods, **search: Any) -> Option:
+    """Return an option with the recall and the times measured on an index."""
     with _no_warnings():
         ids = np.asarray(index.search(part.queries, k=K, **search).ids)
-        seconds = _seconds(index, part.queries, **search)
+        batch, single = _times(index, part.queries, **search)
     measured = _recall(_found(ids, known.nearest[0][:, :K]), K)
     change = measured.share - option.measured.share
     low, share, high = (
         float(np.clip(one + change, 0, 1)) for one in (option.expected.low, option.expected.share, option.expected.high)
     )
-    return replace(option, measured=measured, expected=Recall(K, share, low, high), milliseconds=1e3 * seconds)
+    expected = Recall(K, share, low, high)
+    return replace(option, measured=measured, expected=expected, milliseconds=batch, single_milliseconds=single)
 
 
 @contextmanager
@@ -263,26 +264,20 @@ def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int],
     return lambda ids, k: exact.ordered(part.entries, part.queries, ids)[:, :k]
 
 
-def _times(index: Index, part: Split) -> dict[int | None, float]:
-    """Return milliseconds per query of a batch without rescoring, and with each number of candidates per neighbour."""
-    few = part.queries[:N_TIMED]
-    plain = _seconds(index, part.queries)
-    base = _seconds(index, few)
-    found: dict[int | None, float] = {None: 1e3 * plain}
-    for factor in FACTORS:
-        whole = _seconds(index, few, rescore=K * factor)
-        found[factor] = 1e3 * (plain + max(0.0, whole - base))
-    return found
+def _times(index: Index, queries: Float32, **options: Any) -> tuple[float, float]:
+    """Return milliseconds per query in a batch, and of single queries.
 
+    Each search is run twice, because the first may load files or allocate memory.
+    """
 
-def _seconds(index: Index, queries: Float32, **options: Any) -> float:
-    """Return the seconds per query, the smaller of two runs, because the first may load files or allocate memory."""
-    taken = []
-    for _ in range(2):
+    def taken(some: Float32) -> float:
         begin = time.perf_counter()
-        index.search(queries, k=K, **options)
-        taken.append(time.perf_counter() - begin)
-    return min(taken) / len(queries)
+        index.search(some, k=K, **options)
+        return 1e3 * (time.perf_counter() - begin)
+
+    batch = queries[:N_TIMED]
+    singles = [min(taken(one), taken(one)) for one in batch[:N_SINGLE, np.newaxis]]
+    return min(taken(batch), taken(batch)) / len(batch), float(np.median(singles))
 
 
 def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[list[FalseAlarmRow], int]:

@@ -114,32 +114,6 @@ ORIGINALS = "float32"
 
 
 @dataclass(frozen=True)
-class SearchSettings:
-    """Build and search parameters: originals, rescoring and regions."""
-
-    factor: int | None = None  # candidates per neighbour that are rescored
-    originals: str | None = None  # type of kept originals
-    recall: float | None = None  # recall that a search of regions is asked for
-
-    def build_options(self) -> list[str]:
-        """Return options of ``topsign build``."""
-        kept = [] if self.originals is None else [f"--originals {self.originals}"]
-        return kept + ([] if self.recall is None else ["--regions"])
-
-    def search_options(self, k: int) -> list[str]:
-        """Return options of ``topsign search``."""
-        if self.recall is not None:
-            return [f"--recall {self.recall:g}"]
-        return [] if self.factor is None else [f"--rescore {self.factor * k}"]
-
-    def arguments(self, k: int) -> str:
-        """Return arguments of ``Index.search``, after others."""
-        if self.recall is not None:
-            return f", recall={self.recall:g}"
-        return "" if self.factor is None else f", rescore={self.factor * k}"
-
-
-@dataclass(frozen=True)
 class SignalSource:
     """Source of signals, ids and queries: files, or arrays named ``signals`` and ``queries``."""
 
@@ -148,35 +122,33 @@ class SignalSource:
     vector_column: str | None = None
     id_column: str | None = None
 
-    def commands(self, configuration: Configuration, settings: SearchSettings, *, k: int, random_state: int) -> str:
+    def commands(self, option: Option, random_state: int) -> str:
         """Return shell commands that build an index and search it."""
         build = ["topsign build", shlex.quote(self.signals or "signals.npy"), f"-o {INDEX}"]
         build += [f"--vector-column {shlex.quote(self.vector_column)}"] if self.vector_column else []
         build += [f"--id-column {shlex.quote(self.id_column)}"] if self.id_column else []
-        build += [configuration.options(), f"--random-state {random_state}"]
-        search = ["topsign search", INDEX, shlex.quote(self.queries or "queries.npy"), f"-k {k}"]
+        build += [option.configuration.options(), f"--random-state {random_state}"]
+        build += [] if option.kept is None else [f"--originals {option.kept}"]
+        build += [] if option.recall is None else ["--regions"]
+        search = ["topsign search", INDEX, shlex.quote(self.queries or "queries.npy"), f"-k {K}"]
         search += [f"--vector-column {shlex.quote(self.vector_column)}"] if self.vector_column and self.queries else []
-        build += settings.build_options()
-        search += settings.search_options(k)
+        search += [f"--{name} {value:g}" for name, value in option.search.items()]
         return f"{' '.join(build)}\n{' '.join(search)}"
 
-    def python(
-        self, configuration: Configuration, settings: SearchSettings, *, n_features: int, k: int, random_state: int
-    ) -> str:
+    def python(self, option: Option, n_features: int, random_state: int) -> str:
         """Return Python code that builds an index and searches it; the last line assigns ``neighbors``."""
-        options: dict[str, Any] = {} if settings.originals is None else {"originals": settings.originals}
-        made = configuration.constructor(n_features, **options, random_state=random_state)
-        learned = [] if settings.recall is None else ["index.learn_regions()"]
-        ids = ", ids=ids" if self.id_column else ""
+        kept: dict[str, Any] = {} if option.kept is None else {"originals": option.kept}
+        made = option.configuration.constructor(n_features, **kept, random_state=random_state)
+        settings = "".join(f", {name}={value:g}" for name, value in option.search.items())
         return "\n".join(
             [
                 "import topsign as ts",
                 *self._reading(),
                 "",
                 f"index = {made}",
-                f"index.add(signals{ids})",
-                *learned,
-                f"neighbors = index.search(queries, k={k}{settings.arguments(k)})",
+                f"index.add(signals{', ids=ids' if self.id_column else ''})",
+                *([] if option.recall is None else ["index.learn_regions()"]),
+                f"neighbors = index.search(queries, k={K}{settings})",
             ]
         )
 
@@ -227,6 +199,7 @@ class Option:
     measured: Recall  # recall@10 among the entries of the sample
     expected: Recall  # recall@10 among all signals, extrapolated if the sample is smaller
     milliseconds: float  # per query in a batch on all threads, among the entries of the sample
+    single_milliseconds: float  # of one query at a time
     originals: str | None = None  # type of stored originals
     recall: float | None = None  # recall requested from a search of regions
     disk_bytes: float = 0.0  # of stored originals, per entry
@@ -245,10 +218,21 @@ class Option:
         return "by codes only" if self.factor is None else f"{self.factor * K} candidates rescored{kept}"
 
     @property
-    def search(self) -> SearchSettings:
-        """Build and search parameters."""
-        originals = self.originals or (None if self.factor is None else ORIGINALS)
-        return SearchSettings(self.factor, originals, self.recall)
+    def kept(self) -> str | None:
+        """Type of the originals that the index keeps."""
+        return self.originals or (None if self.factor is None else ORIGINALS)
+
+    @property
+    def search(self) -> dict[str, float]:
+        """Arguments of a search after the number of neighbours."""
+        if self.recall is not None:
+            return {"recall": self.recall}
+        return {} if self.factor is None else {"rescore": self.factor * K}
+
+    @property
+    def time(self) -> str:
+        """Times of single queries and of a batch."""
+        return f"{self.single_milliseconds:.2f} ms for a single query and {self.milliseconds:.2f} ms each in a batch"
 
     def meets(self, target: float) -> bool:
         """Return whether the whole interval of the expected recall reaches the target."""
@@ -324,13 +308,11 @@ class Evaluation:
 
     def command(self) -> str:
         """Return the shell commands that build and search the recommended index."""
-        return self.source.commands(self.best.configuration, self.best.search, k=K, random_state=self.random_state)
+        return self.source.commands(self.best, self.random_state)
 
     def python(self) -> str:
         """Return the Python code that builds and searches the recommended index."""
-        return self.source.python(
-            self.best.configuration, self.best.search, n_features=self.n_features, k=K, random_state=self.random_state
-        )
+        return self.source.python(self.best, self.n_features, self.random_state)
 
     def recommendation(self) -> str:
         """Return the recommendation and its expected performance in a few sentences."""
@@ -340,7 +322,7 @@ class Evaluation:
         text = (
             f"{met}{best.name}. It takes {best.bytes_per_entry:.0f} resident bytes per entry ({saved:.1f} times fewer "
             f"than float32) and finds {best.measured} of the true {K} nearest among {self.n_entries:,} entries, in "
-            f"{best.milliseconds:.2f} ms per query."
+            f"{best.time}."
         )
         if self.extrapolated:
             text += f" Among {self.n_signals:,} entries the expected recall is {best.expected} (extrapolated)."
@@ -353,8 +335,7 @@ class Evaluation:
         if self.second is None:
             return None
         best, other = self.best, self.second
-        found = f"Second: {other.name}, {other.bytes_per_entry:.0f} bytes, {other.expected}, "
-        found += f"{other.milliseconds:.2f} ms"
+        found = f"Second: {other.name}, {other.bytes_per_entry:.0f} bytes, {other.expected}, {other.time}"
         found += f", {other.disk_bytes:,.0f} bytes on disk: " if other.disk_bytes else ": "
         if not other.meets(self.target_recall):
             return found + ("it may miss the target." if self.met else "its recall is lower.")
@@ -362,6 +343,8 @@ class Evaluation:
         if abs(more) < 0.005:
             larger = other.disk_bytes > best.disk_bytes
             return found + ("equally small, but larger on disk." if larger else "equally small, but slower.")
+        if more < 0:
+            return found + f"{-more:.0%} smaller, but slower for single queries."
         if other.milliseconds < best.milliseconds:
             return found + f"faster, but {more:.0%} larger."
         return found + f"{more:.0%} larger, and not faster."
@@ -380,10 +363,11 @@ class Evaluation:
 def choose(options: list[Option], target: float) -> tuple[Option, Option | None]:
     """Return the best option that meets the target, and the second best.
 
-    Options are ordered by resident bytes, then by time, and at about equal times by bytes on disk. The second best is
-    the fastest option that is faster than the best, or else the next in this order, or, if no other option meets the
-    target, the one with the highest recall. If no option meets the target, the two with the highest recall are
-    returned.
+    Options are ordered by resident bytes, then by time in a batch, and at about equal times by bytes on disk. Regions
+    take more bytes; they are preferred if they make single queries clearly faster, and left out otherwise. The
+    second best is the fastest option that is faster than the best, or else the next in this order, or, if no other
+    option meets the target, the one with the highest recall. If no option meets the target, the two with the highest
+    recall are returned.
     """
 
     def cost(one: Option) -> tuple[float, float, float, float]:
@@ -394,26 +378,37 @@ def choose(options: list[Option], target: float) -> tuple[Option, Option | None]
             one.milliseconds,
         )
 
+    ranked = sorted(options, key=lambda one: -one.expected.low)
     enough = sorted((one for one in options if one.meets(target)), key=cost)
     if not enough:
-        ranked = sorted(options, key=lambda one: -one.expected.low)
         return ranked[0], ranked[1] if len(ranked) > 1 else None
-    best, others = enough[0], enough[1:]
+    best = enough[0]
+    if best.recall is None:
+        regional = min((one for one in enough if one.recall is not None), key=_single, default=best)
+        if SAME_TIME * regional.single_milliseconds < best.single_milliseconds:
+            return regional, best
+        enough = [one for one in enough if one.recall is None]
+    others = enough[1:]
     faster = min(others, key=lambda one: one.milliseconds, default=None)
     if faster is not None and faster.milliseconds < best.milliseconds:
         return best, faster
     others = [one for one in others if one.configuration != best.configuration] or others
-    rest = sorted((one for one in options if one not in enough), key=lambda one: -one.expected.low)
-    return best, next(iter([*others, *rest]), None)
+    return best, next(iter([*others, *(one for one in ranked if not one.meets(target))]), None)
+
+
+def _single(one: Option) -> float:
+    return one.single_milliseconds
 
 
 WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
 STORED_WORDS = (
     "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries on, with "
-    "regions, of which a search visits as many as the requested recall needs. Among options with the same resident "
-    "bytes and about the same time, the one with the fewest bytes on disk is recommended."
+    "regions, of which a search visits as many as the requested recall needs. Regions are recommended only if single "
+    "queries are at least a quarter faster. Among options with the same resident bytes and about the same time, the "
+    "one with the fewest bytes on disk is recommended."
 )
+STORED_TITLES = ("Stored as", "Resident bytes", "Bytes on disk", "Recall@10", "ms, single query", "ms in a batch")
 TRUTHS = {
     ("correlation", False): "largest correlation with the signals as given",
     ("correlation", True): "largest correlation after subtracting the mean of the signals",
@@ -449,13 +444,12 @@ def _body(found: Evaluation) -> Iterator[str]:
     yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against resident bytes per entry. Circles '
     yield "are searches by codes only, squares are searches with 100 rescored candidates, and the dashed line is the "
     yield "target. The filled mark is the recommended configuration.</figcaption></figure>"
-    titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms"]
+    titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms, single", "batch"]
     yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
     if found.stored:
         yield f"<p>{escape(STORED_WORDS)}</p>"
-        titles = ["Stored as", "Resident bytes", "Bytes on disk", "Recall@10", "ms"]
-        rows = [[escape(one.name), *stored_numbers(one), f"{one.milliseconds:.2f}"] for one in found.stored]
-        yield from table_rows("numbers", titles, rows)
+        rows = [[escape(one.name), *stored_numbers(one)] for one in found.stored]
+        yield from table_rows("numbers", list(STORED_TITLES), rows)
     if found.extrapolated:
         yield f"<p>Expected among {found.n_signals:,} entries:</p>"
         titles = ["Code", "Recall@10", "40 rescored", "100", "400"]
@@ -475,8 +469,9 @@ def _body(found: Evaluation) -> Iterator[str]:
 
 
 def stored_numbers(one: Option) -> list[str]:
-    """Return the bytes and the recall of an option as a stored index."""
-    return [f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}"]
+    """Return the cells of an option as a stored index after its name, in the order of :data:`STORED_TITLES`."""
+    shares = (f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}")
+    return [*shares, f"{one.single_milliseconds:.2f}", f"{one.milliseconds:.2f}"]
 
 
 def recall_words(found: Evaluation) -> str:
@@ -485,8 +480,8 @@ def recall_words(found: Evaluation) -> str:
         f"For all codes, true neighbours are the entries with the {TRUTHS[found.metric, found.center]}. Recall is the "
         "fraction of them that is found, with 95% intervals over queries, by codes only and with candidates rescored "
         "by the original signals. Bytes per entry include all resident data: code, norm, scale and id, plus shared "
-        "means and axes divided by the number of entries. Times are per query, in one batch on all threads, in the "
-        "sample."
+        "means and axes divided by the number of entries. Times are per query, of single queries and in one batch on "
+        "all threads, in the sample."
     )
     if found.extrapolated:
         nested = "" if found.n_nested is None else f", corrected by nested samples of {found.n_nested:,}"
@@ -500,9 +495,11 @@ def recall_words(found: Evaluation) -> str:
 def _row(one: Candidate) -> list[str]:
     plain = [_share(part) for part in one.recall] + [""] * (3 - len(one.recall))
     exact = [_share(option.measured) for option in one.options if option.factor is not None]
-    times = [f"{option.milliseconds:.2f}" for option in one.options]
-    shown = f"{times[0]}<span class='interval'>({', '.join(times[1:])})</span>"
-    return [escape(one.name), f"{one.bytes_per_entry:.0f}", *plain, *exact, shown]
+    cells = [escape(one.name), f"{one.bytes_per_entry:.0f}", *plain, *exact]
+    for times in ([each.single_milliseconds for each in one.options], [each.milliseconds for each in one.options]):
+        first, *rescored = (f"{time:.2f}" for time in times)
+        cells.append(f"{first}<span class='interval'>({', '.join(rescored)})</span>")
+    return cells
 
 
 def _share(one: Recall) -> str:
