@@ -1,14 +1,17 @@
 """Queries without a match that are refused, and queries with one that are kept, by calibrated and by fixed thresholds.
 
 Entries are definitions of WordNet, embedded by all-MiniLM-L6-v2 and compared by cosine. A query is the first two thirds
-of the words of a definition: answerable if that definition is an entry, else unanswerable. 3,000 unanswerable queries
-calibrate, 3,000 others are refused or not. An answerable query is kept if its own definition is first and passes.
+of the words of a definition: answerable if that definition is an entry, else unanswerable. A random half of 6,000
+unanswerable queries calibrates, the others are refused or not; results are means over ten such halves. An answerable
+query is kept if its own definition is first and passes.
 
-The last table follows thresholds as the corpus grows, for other scores too: BM25, inner products of vectors whose norms
-vary, features of CIFAR-10 images, scores of trellis codes, and heavy tails. Vectors are kept in ``--cache`` (see
+The last table follows thresholds as the corpus grows, for other scores and engines too: distances of FAISS, a graph of
+hnswlib, inner products of vectors whose norms vary, BM25, a reranker, scores of trellis codes, features of CIFAR-10
+images, and heavy tails. Vectors are kept in ``--cache`` (see
 text_embeddings.py); a quick run without them takes random vectors and texts.
 """
 
+import contextlib
 import math
 import os
 from collections import Counter
@@ -22,7 +25,7 @@ from text_embeddings import N_FEATURES, glosses, load_model, sentences, unit
 import topsign as ts
 from topsign.significance import ScoreCalibration
 
-RATE, K, N_SAMPLED = 0.01, 100, 500
+RATE, K, N_SAMPLED, N_SPLITS, N_RERANKED = 0.01, 100, 500, 10, 20
 CUT = 2 / 3  # of the words of a definition that make a query
 
 
@@ -46,13 +49,20 @@ def rows_of(options):
     first = options.sentences
     return {
         "related": range(min(options.queries, 1000, options.entries[0])),
-        "calibration": range(first, first + options.queries),
-        "test": range(first + options.queries, first + 2 * options.queries),
+        "unrelated": range(first, first + 2 * options.queries),
     }
 
 
+def halves(n_queries):
+    """Yield rows of queries that calibrate and of those that test."""
+    rng = np.random.default_rng(6)
+    for _ in range(N_SPLITS):
+        order = rng.permutation(n_queries)
+        yield order[: n_queries // 2], order[n_queries // 2 :]
+
+
 def vectors(options):
-    """Unit vectors of entries and of three kinds of queries."""
+    """Unit vectors of entries and of two kinds of queries."""
     entries = sentences(options)[: options.entries[-1]]
     if options.quick and not options.cache:
         rng = np.random.default_rng(1)
@@ -90,41 +100,47 @@ def best(queries, entries, k):
 
 def answers(options, entries, queries):
     """Rows of the table of refused and kept queries, and of the table of covariates."""
-    rows, covariates, first = [], [], None
-    sample = entries[np.random.default_rng(2).permutation(options.entries[0])[: min(N_SAMPLED, options.entries[0])]]
+    n_unrelated, smallest = len(queries["unrelated"]), options.entries[0]
+    sample = entries[np.random.default_rng(2).permutation(smallest)[: min(N_SAMPLED, smallest)]]
     similar = {name: (found @ sample.T).mean(axis=1) for name, found in queries.items()}
+    hubs = similar["unrelated"] >= np.quantile(similar["unrelated"], 0.8)
+    rows, covariates, first = [], [], {}
     for n in options.entries:
-        found = {name: best(some, entries[:n], min(K, n))[0] for name, some in queries.items()}
-        right = best(queries["related"], entries[:n], 1)[1][:, 0] == np.arange(len(queries["related"]))
-        known = ScoreCalibration.fit(found["calibration"], n_entries=n)
-        first = first or known
-        gaps = ScoreCalibration.fit(found["calibration"][:, 0] - found["calibration"][:, 1], n_entries=n)
-        rules = {
-            "calibrated at this size": known.threshold(RATE),
-            f"calibrated at {first.n_entries:,}, grown": first.threshold(RATE, n),
-            f"fixed, from {first.n_entries:,} entries": first.threshold(RATE),
-        }
-        passed = {
-            rule: {name: scores[:, 0] >= limit for name, scores in found.items()} for rule, limit in rules.items()
-        }
-        passed["gap to the second"] = {
-            name: gaps.matches(scores[:, 0] - scores[:, 1], RATE) for name, scores in found.items()
-        }
-        for rule, mask in passed.items():
-            limit = rules.get(rule, gaps.threshold(RATE))
-            kept = (mask["related"] & right).astype(float)
-            cells = [float(limit), 1 - float(mask["test"].mean()), float(kept.mean()), bounds(interval(kept))]
-            rows.append([n, rule, *cells, float(right.mean())])
-        adjusted = ScoreCalibration.fit(found["calibration"], n_entries=n, covariates=similar["calibration"])
-        for name, one, given in (("none", known, False), ("mean similarity", adjusted, True)):
-            mask = {
-                kind: one.matches(scores[:, 0], RATE, **({"covariates": similar[kind]} if given else {}))
-                for kind, scores in found.items()
+        unrelated = best(queries["unrelated"], entries[:n], min(K, n))[0]
+        related, at = best(queries["related"], entries[:n], 2)
+        right = at[:, 0] == np.arange(len(at))
+        passed, shares = {}, {"none": [], "mean similarity": []}
+        for number, (some, others) in enumerate(halves(n_unrelated)):
+            known = ScoreCalibration.fit(unrelated[some], n_entries=n)
+            first.setdefault(number, known)
+            gaps = ScoreCalibration.fit(unrelated[some, 0] - unrelated[some, 1], n_entries=n)
+            rules = {
+                "calibrated at this size": (known.threshold(RATE), False),
+                f"calibrated at {smallest:,}, grown": (first[number].threshold(RATE, n), False),
+                f"fixed, from {smallest:,} entries": (first[number].threshold(RATE), False),
+                "gap to the second": (gaps.threshold(RATE), True),
             }
-            hubs = similar["test"] >= np.quantile(similar["test"], 0.8)
-            rates = [float(mask["test"][some].mean()) for some in (slice(None), hubs, ~hubs)]
-            correlation = np.corrcoef(similar["calibration"], found["calibration"][:, 0])[0, 1] if given else None
-            covariates.append([n, name, correlation, *rates, float((mask["related"] & right).mean())])
+            for rule, (limit, is_gap) in rules.items():
+                values = [scores[:, 0] - is_gap * scores[:, 1] for scores in (unrelated[others], related)]
+                refused, kept = float(np.mean(values[0] < limit)), (values[1] >= limit) & right
+                passed.setdefault(rule, []).append((float(limit), refused, kept))
+            given = {name: values[some] if name == "unrelated" else values for name, values in similar.items()}
+            adjusted = ScoreCalibration.fit(unrelated[some], n_entries=n, covariates=given["unrelated"])
+            for name, one in (("none", known), ("mean similarity", adjusted)):
+                asked = [{} if one is known else {"covariates": similar["unrelated"][others]}]
+                asked.append({} if one is known else {"covariates": similar["related"]})
+                fires = one.matches(unrelated[others, 0], RATE, **asked[0])
+                kept = one.matches(related[:, 0], RATE, **asked[1]) & right
+                parts = [fires, fires[hubs[others]], fires[~hubs[others]], kept]
+                shares[name].append([float(part.mean()) for part in parts])
+        for rule, found in passed.items():
+            limits, refused, kept = zip(*found, strict=True)
+            each = np.mean(kept, axis=0)  # of a query, over the halves
+            cells = [float(np.mean(limits)), float(np.mean(refused)), float(each.mean()), bounds(interval(each))]
+            rows.append([n, rule, *cells, float(right.mean())])
+        correlation = float(np.corrcoef(similar["unrelated"], unrelated[:, 0])[0, 1])
+        for name, found in shares.items():
+            covariates.append([n, name, None if name == "none" else correlation, *np.mean(found, axis=0).tolist()])
     return rows, covariates
 
 
@@ -146,62 +162,121 @@ def bm25(texts, queries, k1=1.5, b=0.75):
     return entries, scipy.sparse.csr_array((np.ones(len(asked)), tuple(zip(*asked, strict=True))), shape=shape)
 
 
+def reranker(options, entries, queries, texts, asked):
+    """Return a search that reorders the best entries by late interaction of tokens, and the number of its entries."""
+    n_entries = min(len(entries), 3 * options.entries[0])
+    if options.quick and not options.cache:
+        tokens = [[vector[np.newaxis] for vector in some] for some in (entries, queries)]
+    else:
+        model = load_model(options.threads)
+
+        def encoded(some):
+            found = model.encode(some, output_value="token_embeddings", convert_to_numpy=False)
+            return [unit(one.cpu().numpy()) for one in found]
+
+        tokens = [encoded(texts[:n_entries]), encoded(asked)]
+
+    def search(rows, n, k):
+        _, found = best(queries[rows], entries[:n], min(N_RERANKED, n))
+        scores = [
+            [float((tokens[1][row] @ tokens[0][entry].T).max(axis=1).mean()) for entry in mine]
+            for row, mine in zip(rows, found, strict=True)
+        ]
+        return -np.sort(-np.array(scores), axis=1)[:, :k]
+
+    return n_entries, search
+
+
 def engines(options, entries, queries):
-    """Yield names, entries, calibration and test queries, and a function to the best scores among the first entries."""
-    calibration, test = queries["calibration"], queries["test"]
+    """Yield names, entries, the number of queries, a search for rows of them among the first entries, and "closer"."""
+    import faiss
+    import hnswlib
 
-    def products(some):
-        return lambda asked, n, k: best(asked, some[:n], k)[0]
+    m, n_features = len(queries), entries.shape[1]
 
-    yield "cosine of sentences", len(entries), calibration, test, products(entries)
+    def products(some, asked):
+        return lambda rows, n, k: best(asked[rows], some[:n], k)[0]
+
+    yield "cosine of sentences", len(entries), m, products(entries, queries), "larger"
     rng = np.random.default_rng(3)
     scaled = entries * np.exp(0.25 * rng.standard_normal((len(entries), 1)).astype(np.float32))
-    yield "inner product, norms vary", len(entries), calibration, test, products(scaled)
+    yield "inner product, norms vary", len(entries), m, products(scaled, queries), "larger"
 
-    def codes(asked, n, k):
-        index = ts.Index(entries.shape[1], n_bytes=24, random_state=7)
+    def distances(rows, n, k):
+        index = faiss.IndexFlatL2(n_features)
+        index.add(scaled[:n])
+        return index.search(queries[rows], k)[0]
+
+    yield "FAISS, squared distance, norms vary", len(entries), m, distances, "smaller"
+
+    def graph(rows, n, k):
+        index = hnswlib.Index(space="cosine", dim=n_features)
+        index.init_index(max_elements=n, M=12, ef_construction=60, random_seed=7)
+        index.add_items(entries[:n], num_threads=options.threads)
+        index.set_ef(2 * k + 50)
+        return index.knn_query(queries[rows], k=k, num_threads=options.threads)[1]
+
+    yield "hnswlib, cosine distance", len(entries), m, graph, "smaller"
+
+    def codes(rows, n, k):
+        index = ts.Index(n_features, n_bytes=24, random_state=7)
         index.fit(entries[:5000])
         index.add(entries[:n])
-        return index.search(asked, k=k).scores
+        return index.search(queries[rows], k=k).scores
 
-    yield "trellis codes of 24 bytes", len(entries), calibration, test, codes
-    texts, chosen = texts_of(options), rows_of(options)
-    weights, asked = bm25(
-        texts[: len(entries)], [first_words(texts[i]) for i in (*chosen["calibration"], *chosen["test"])]
-    )
-    yield "BM25 of words", len(entries), asked[: len(calibration)], asked[len(calibration) :], products(weights)
+    yield "trellis codes of 24 bytes", len(entries), m, codes, "larger"
+    texts = texts_of(options)
+    asked = [first_words(texts[row]) for row in rows_of(options)["unrelated"]]
+    yield "BM25 of words", len(entries), m, products(*bm25(texts[: len(entries)], asked)), "larger"
+    few = min(m, 1500)
+    n_reranked, rerank = reranker(options, entries, queries, texts, asked[:few])
+    yield f"reranker of {N_RERANKED} hits", n_reranked, few, rerank, "larger"
     from topsign.paper.heads import load_cifar10_head
 
     features = load_cifar10_head().features.astype(np.float32)
     features = features[np.random.default_rng(4).permutation(len(features))]
-    n_queries = min(options.queries, 2000)
-    for name, some in (("cosine of image features", unit(features)), ("inner product of image features", features)):
-        parts = np.split(some, [n_queries, 2 * n_queries])
-        yield name, len(parts[2]), parts[0], parts[1], products(parts[2])
-    heavy = lambda asked, n, k: -np.sort(-np.random.default_rng([*asked, n]).standard_t(3, (asked[1], n)))[:, :k]  # noqa: E731
-    n_heavy = min(options.queries, 1000)
-    yield "Student t, 3 degrees", options.entries[-1] // 2, (5, n_heavy), (6, n_heavy), heavy
+    parts = np.split(features, [min(m, 4000)])
+    for name, (asked, some) in (("cosine", map(unit, parts)), ("inner product", parts)):
+        yield f"{name} of image features", len(some), len(asked), products(some, asked), "larger"
+    n_heavy = min(m, 2000)
+
+    def heavy(rows, n, k):
+        return -np.sort(-np.random.default_rng(n).standard_t(3, (n_heavy, n)), axis=1)[rows, :k]
+
+    yield "Student t, 3 degrees", options.entries[-1] // 5, n_heavy, heavy, "larger"
 
 
 def growth(options, entries, queries):
     """Rows of the table of false-alarm rates after growth, calibrated at the smallest number of entries."""
     rows, n = [], options.entries[0]
-    for name, n_entries, calibration, test, search in engines(options, entries, queries):
-        known = ScoreCalibration.fit(search(calibration, n, min(K, n)), n_entries=n)
-        for level in (0.05, RATE):
-            cells = []
-            for factor in options.growth:
-                rate = None
-                if factor * n <= n_entries:
-                    try:
-                        limit = known.threshold(level, factor * n)
-                        rate = float(np.mean(search(test, factor * n, 1)[:, 0] >= limit))
-                    except ValueError:
-                        rate = "refused"
-                cells.append(rate)
-            shape = f"{known.curvature[0]:.3f} ({known.curvature[1]:.3f})"
-            rows.append([name, level, *cells, "line" if known.is_straight else "union bound", shape])
+    for name, n_entries, m, search, closer in engines(options, entries, queries):
+        every = np.arange(m)
+        lists = search(every, n, min(K, n))
+        known = [ScoreCalibration.fit(lists[some], n_entries=n, closer=closer) for some, _ in halves(m)]
+        rates = {level: [] for level in (0.05, RATE)}
+        for factor in options.growth:
+            if factor * n > n_entries:
+                for cells in rates.values():
+                    cells.append(None)
+                continue
+            now = search(every, factor * n, 2)[:, 0]
+            for level, cells in rates.items():
+                cells.append(_rate(known, now, level, factor * n))
+        curvature = np.mean([one.curvature for one in known], axis=0)
+        shape = f"{curvature[0]:.3f} ({curvature[1]:.3f})"
+        n_lines = sum(one.is_straight for one in known)
+        rows += [[name, level, *cells, f"{n_lines} of {N_SPLITS}", shape] for level, cells in rates.items()]
+        print(*rows[-2:], sep="\n", flush=True)
     return rows
+
+
+def _rate(known, now, level, n_entries):
+    """Mean share of the test queries with a match, over the halves whose calibration supports the rate."""
+    found = []
+    for one, (_, others) in zip(known, halves(len(now)), strict=True):
+        with contextlib.suppress(ValueError):
+            found.append(float(one.matches(now[others], level, n_entries).mean()))
+    return float(np.mean(found)) if len(found) > N_SPLITS // 2 else "refused"
 
 
 def main():
@@ -216,22 +291,26 @@ def main():
     options.cache = options.cache or (None if options.quick else str(Path.home() / ".cache" / "topsign"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     entries, queries = vectors(options)
+    print(len(entries), {name: len(found) for name, found in queries.items()}, flush=True)
     rows, covariates = answers(options, entries, queries)
     note = f"""False-alarm rate {RATE}, {options.queries:,} unanswerable queries to calibrate and as many to refuse,
-    {len(queries["related"]):,} answerable ones. A fixed threshold is that of the smallest corpus; the gap is the best
-    score minus the second, calibrated at each size. Kept: the right definition is first and passes; intervals are 95%,
-    bootstrapped over queries."""
+    {len(queries["related"]):,} answerable ones; means over {N_SPLITS} random halves of the unanswerable ones. A
+    fixed threshold is that of the smallest corpus; the gap is the best score minus the second, calibrated at each
+    size. Kept: the right definition is first and passes; intervals are 95%, bootstrapped over queries."""
     columns = ["entries", "rule", "threshold", "refused", "kept", "95% interval", "right first"]
     tables = [table("Answers on real sentences", columns, rows, note)]
-    note = f"""Covariate: the mean cosine of the query with {N_SAMPLED} entries. Hubs are the fifth of the test queries
-    with the largest. Correlation: of the covariate with the best score of calibration queries."""
+    note = f"""Covariate: the mean cosine of the query with {N_SAMPLED} entries. Hubs are the fifth of the unanswerable
+    queries with the largest. Correlation: of the covariate with the best score of unanswerable queries."""
     columns = ["entries", "covariate", "correlation", "false alarms", "of hubs", "of others", "kept"]
     tables.append(table("Does a covariate of the query help?", columns, covariates, note))
-    note = f"""Share of test queries with a match; the corpus grows from {options.entries[0]:,} entries. Curvature: of
-    upper quantiles over shares of the entries, relative to their rise, with its standard error. If it is
-    significantly positive, the union bound replaces the line, which refuses rates that the sample does not support."""
-    columns = ["scores", "rate", *(f"{factor} x" for factor in options.growth), "growth", "curvature"]
-    tables.append(table("False-alarm rates after growth", columns, growth(options, entries, queries), note))
+    note = f"""Share of test queries with a match, mean over {N_SPLITS} random halves of the queries; the corpus grows
+    from {options.entries[0]:,} entries. Curvature: of upper quantiles over shares of the entries, relative to their
+    rise, with its standard error. If it is significantly positive, the union bound replaces the line, which refuses
+    rates that the sample does not support; lines: halves whose thresholds follow a line."""
+    columns = ["scores", "rate", *(f"{factor} x" for factor in options.growth), "lines", "curvature"]
+    tables.append(
+        table("False-alarm rates after growth", columns, growth(options, entries, queries["unrelated"]), note)
+    )
     kept = {(row[0], row[1]): row for row in rows}
     last, fixed = options.entries[-1], [row for row in rows if row[1].startswith("fixed")][-1]
     mine = kept[last, "calibrated at this size"]
