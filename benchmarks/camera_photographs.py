@@ -1,6 +1,6 @@
 """Identify the cameras of photographs: edited ones of simulated cameras, and those of a folder of real cameras.
 
-    python benchmarks/camera_photographs.py [--data FOLDER] [--quick] [--json FILE]
+    python benchmarks/camera_photographs.py [--data FOLDER [--size 1024]] [--quick] [--json FILE]
 
 Without ``--data``, photographs of simulated sensors (``shared/sensors.py``, synthetic scenes) are cropped to 60% of
 their area at a random place, resized to 70%, or both, compressed again, and searched for. With ``--data``, cameras of a
@@ -76,18 +76,20 @@ def searched(options, folder):
                 one = cameras.identify(database, path, search=search, orientations=["as stored"])
                 found.append((one, f"camera {own}"))
             took = (time.process_time() - start) / len(found)
+            each = took / options.cameras if kind == "unknown" else None
+            unsure = sum(one.result == "inconclusive" for one, _ in found)
             matched = [(one, own) for one, own in found if one.is_match]
             right = sum(one.aligned[0].camera == own for one, own in matched) if kind == "enrolled" else None
             surprising = float(np.mean([one.aligned[0].e_value <= 0.1 for one, _ in found]))
             trials = max(one.n_trials for one, _ in found)
             median = float(np.median([one.aligned[0].alignment.pce for one, _ in found]))
-            rows.append([edit, kind, len(found), len(matched), right, surprising, median, trials, took])
+            rows.append([edit, kind, len(found), len(matched), right, unsure, surprising, median, trials, took, each])
             print(rows[-1], flush=True)
-    columns = ["edit", "camera", "photographs", "matches", "right", "E-value at most 0.1", "median PCE"]
-    columns += ["shifts and scales", "seconds per photograph"]
+    columns = ["edit", "camera", "photographs", "matches", "right", "inconclusive", "E-value at most 0.1"]
+    columns += ["median PCE", "shifts and scales", "seconds per photograph", "and camera"]
     note = f"""{options.cameras} enrolled cameras with frames of {options.frame} x {options.frame} pixels,
     {options.enrolled} photographs each; false-alarm rate {cameras.FALSE_ALARM:g}. Processor time with one thread; a
-    search ends at the first camera that matches, so photographs of unknown cameras take {options.cameras} comparisons.
+    search ends at the first camera that matches, so photographs of unknown cameras are compared with all of them.
     """
     return table("Simulated photographs that were cropped and resized", columns, rows, note)
 
@@ -121,12 +123,18 @@ def real(options, folder):
         kinds = known[name]
         if name in own:
             start = "flat" if kinds.get("flat") else next(iter(kinds))
-            done = cameras.enroll(database, name, kinds[start][: options.enrolled])
-            enrolment.append([name, done.n_enrolled, len(done.refused), "; ".join(done.notes)])
+            given = kinds[start][: options.enrolled]
+            try:
+                done = cameras.enroll(database, name, given)
+                enrolment.append([name, done.n_enrolled, len(done.refused), "; ".join(done.notes)])
+            except ValueError as error:  # of damaged photographs, for example
+                enrolment.append([name, 0, len(given), str(error)])
             kinds[start] = kinds[start][options.enrolled :]
         elif name in others[: -(-len(others) // 2)]:
             continue
         asked += [(name, kind, path) for kind, paths in kinds.items() for path in paths]
+    if not len(database):
+        sys.exit(f"no camera of {options.data} can be enrolled: {enrolment[0][-1]}")
     impostors = [path for name in others[: -(-len(others) // 2)] for paths in known[name].values() for path in paths]
     try:
         learned, refused = cameras.calibrate(database, impostors)
@@ -139,7 +147,7 @@ def real(options, folder):
         result = "refused" if isinstance(found, cameras.PhotographError) else found.result
         if result == "match" and found.best.camera != name:
             result = "wrong match"
-        counts["enrolled" if name in own else "unknown", kind][result] += 1
+        counts["enrolled" if name in database else "unknown", kind][result] += 1
     seconds = (time.perf_counter() - seconds) / max(1, len(asked))
     results = ("match", "wrong match", "inconclusive", "no match", "refused")
     rows = [[*key, *(counts[key][one] for one in results)] for key in sorted(counts)]

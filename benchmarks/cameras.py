@@ -47,7 +47,7 @@ def one_sensor(task):
     for number in range(max(enrolled, default=0)):
         residual, signature = take([2, sensor, number], pattern)
         signatures.append(signature)
-        one = cameras.FingerprintSums.of([residual], size=size)
+        one = cameras.FingerprintSums.of([residual])
         sums = one if sums is None else sums + one
         if number + 1 in enrolled:
             found[number + 1] = sums.fingerprint().astype(np.float32)

@@ -3,7 +3,8 @@
     python tests/camera_reports.py [--identifications 10000] [--databases 10]
 
 Every database has six simulated cameras and a calibration of its own. Half of the photographs are of these cameras,
-half of unknown ones; they are compressed with JPEG qualities from 95 to 10, and some are dark or overexposed.
+half of unknown ones; they are compressed with JPEG qualities from 95 to 10, and some are dark or overexposed. A tenth
+are cropped, resized or both, and searched for.
 """
 
 import argparse
@@ -18,10 +19,11 @@ from PIL import Image
 from topsign import cameras
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141
+SEARCHES = (("crop",), ("scale",), ("crop", "scale"))
 QUALITIES, EXPOSURES = (95, 75, 50, 30, 10), (1.0, 1.0, 1.0, 0.2, 2.0)
 AGAINST = {
     "match": ("No match", "Inconclusive", "different sources", "not significant", "does not reach"),
-    "no match": ("matches", "Inconclusive", "same source", "confirms", "reaches its"),
+    "no match": ("matches", "Inconclusive", "same source", "confirms", "reaches its", "is significant"),
     "inconclusive": ("The photograph matches", "No match", "confirms"),
 }
 """Phrases that contradict a result."""
@@ -38,6 +40,15 @@ def contradictions(found):
             wrong += [f"{one.camera} is opposed"] * any(opposes)
         if found.result == "no match":
             wrong += [f"{one.camera} is supported"] * any(supports)
+    chances = {one.camera: one.e_value for one in (*found.candidates, *found.aligned)}
+    peaks = [one.alignment.pce for one in found.aligned]
+    if found.result == "match":
+        wrong += ["the E-value of the match is too high"] * (found.best.e_value > found.false_alarm)
+    if found.result == "no match":
+        wrong += [f"{name} is significant" for name, chance in chances.items() if chance < 0.999 * found.false_alarm]
+        wrong += ["the PCE of an alignment is high"] * any(pce >= 60 for pce in peaks)
+    if found.result == "inconclusive":
+        wrong += ["the disputed camera is not named"] * (repr(found.best.camera) not in conclusion)
     named = [one.camera for one in found.candidates if one.score >= found.threshold]
     wrong += [f"{name} is significant and not named" for name in named if repr(name) not in conclusion]
     return wrong
@@ -51,12 +62,15 @@ def scene(rng):
     return 40 + 160 * (image - image.min()) / np.ptp(image)
 
 
-def photograph(path, rng, pattern, *, quality=92, exposure=1.0):
-    """Write a photograph of a sensor as grey JPEG."""
+def photograph(path, rng, pattern, *, quality=92, exposure=1.0, edits=()):
+    """Write a photograph of a sensor as grey JPEG, cropped or resized to 80% after these edits."""
     seen = exposure * scene(rng) * (1 + pattern)
     pixels = np.clip(seen + rng.standard_normal(seen.shape), 0, 255).astype(np.uint8)
     content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "JPEG", quality=quality)
+    image = Image.fromarray(pixels)
+    image = image.crop((9, 5, 139, 125)) if "crop" in edits else image
+    image = image.resize([int(0.8 * one) for one in image.size]) if "scale" in edits else image
+    image.save(content, "JPEG", quality=quality)
     Path(path).write_bytes(content.getvalue())
     return path
 
@@ -69,7 +83,7 @@ def simulate(seed, n_identifications, folder):
     database = cameras.CameraDatabase(folder / "s.topsign", size=SIZE, n_bits=1024)
     for number, pattern in enumerate(own):
         files = [photograph(folder / f"{number}-{i}.jpg", rng, pattern, quality=90) for i in range(5)]
-        cameras.enroll(database, f"camera {number}", files, keep_outliers=True)
+        cameras.enroll(database, f"camera {number}", files, keep_outliers=True, keep_fingerprints=True)
     impostors = []
     for number in range(n_impostors):
         pattern, options = strength * rng.standard_normal((HEIGHT, WIDTH)), {"quality": int(rng.choice(QUALITIES))}
@@ -79,11 +93,11 @@ def simulate(seed, n_identifications, folder):
     for number in range(n_identifications):
         is_own, quality = number % 2 == 0, int(rng.choice(QUALITIES))
         pattern = own[rng.integers(6)] if is_own else strength * rng.standard_normal((HEIGHT, WIDTH))
-        path = photograph(
-            folder / "questioned.jpg", rng, pattern, quality=quality, exposure=float(rng.choice(EXPOSURES))
-        )
+        search = SEARCHES[rng.integers(3)] if rng.random() < 0.1 else ()
+        options = {"quality": quality, "exposure": float(rng.choice(EXPOSURES)), "edits": search}
+        path = photograph(folder / "questioned.jpg", rng, pattern, **options)
         try:
-            found = cameras.identify(database, path, orientations=orientations)
+            found = cameras.identify(database, path, orientations=orientations, search=search)
         except cameras.PhotographError:  # too few usable pixels
             found = None
         yield quality, is_own, found

@@ -6,6 +6,7 @@ import importlib
 import itertools
 import json
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -354,6 +355,26 @@ def test_no_p_value_is_stated_without_calibration(photographs, tmp_path):
         cameras.calibrate(database, photographs["a"][6:])
 
 
+def test_impostors_count_once(enrolled, photographs, tmp_path):
+    """Repeated scores would make the sample look larger than it is."""
+    copies = []
+    for number, path in enumerate(photographs["others"][:3]):
+        copies += [tmp_path / f"{number}.jpg", tmp_path / f"{number}.png"]
+        copies[-2].write_bytes(path.read_bytes())
+        Image.open(path).save(copies[-1])
+    with pytest.raises(ValueError, match=r"got 9; 6 files were left out: .*0\.jpg: shows the same scene as .*others0"):
+        cameras.calibrate(enrolled, photographs["others"][:3] + copies)
+
+
+def test_likelihood_ratios_are_not_fitted_again(enrolled, photographs, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(LikelihoodRatios, "fit", fail)
+    opened = cameras.CameraDatabase(enrolled.path)
+    assert cameras.identify(opened, photographs["a"][6]).best.log10_likelihood_ratio is not None
+
+
 def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
     kept = [sum(map(len, one.impostor_scores.values())) for one in enrolled.cameras()]
     assert kept == [0, 6, 12]
@@ -490,13 +511,64 @@ def test_cropped_and_scaled_photographs_are_found(search, whole, tmp_path):
 def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photographs, tmp_path):
     with pytest.raises(ValueError, match="enroll cameras with --fingerprints"):
         cameras.identify(enrolled, photographs["a"][6], search=["crop"])
-    with pytest.raises(cameras.PhotographError, match=r"search for crops and scaled copies \(--search crop,scale\)"):
+    with pytest.raises(
+        cameras.PhotographError, match=r"; search for crops and scaled copies with --search crop,scale$"
+    ):
         cameras.identify(whole[0], photographs["a"][6])
+    Image.open(photographs["a"][6]).crop((0, 0, 120, 100)).save(tmp_path / "small.png")  # smaller than the crop
+    with pytest.raises(cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; enroll the cameras with --fing"):
+        cameras.identify(enrolled, tmp_path / "small.png")
+    with pytest.raises(cameras.PhotographError, match=r"neither scaled nor cropped.* as a camera; search for crops"):
+        cameras.identify(whole[0], tmp_path / "small.png", search=["scale"])
     with pytest.raises(ValueError, match="search must name crop and scale, got zoom"):
         cameras.identify(whole[0], photographs["a"][6], search=["zoom"])
     assert whole[0].verify() == []
     with pytest.raises(ValueError, match="fingerprint of the whole frame of 'a' is not stored"):
         cameras.enroll(enrolled, "a", photographs["a"][6:], keep_fingerprints=True)
+
+
+def test_a_search_whose_tests_disagree_is_inconclusive(whole, tmp_path):
+    """A PCE of 45 with an E-value of 1e-9 is neither a match nor none."""
+    database, patterns = whole
+    image = Image.fromarray(shot(np.random.default_rng(14), patterns["q"]))
+    image.resize([round(0.7 * one) for one in image.size], Image.Resampling.LANCZOS).save(tmp_path / "x.png")
+    found = cameras.identify(database, tmp_path / "x.png", search=["scale"])
+    assert (found.result, found.best.camera) == ("match", "q")
+    results = set()
+    for pce, log10_p in itertools.product((45.0, 61.0), (-1.0, -12.0)):
+        best = found.aligned[0]
+        changed = replace(best, alignment=replace(best.alignment, pce=pce), log10_p_value=log10_p)
+        made = replace(found, aligned=[changed, *found.aligned[1:]])
+        assert camera_reports.contradictions(made) == []
+        assert made.best == changed
+        results.add((pce, log10_p, made.result))
+    assert results == {
+        (45.0, -1.0, "no match"),
+        (45.0, -12.0, "inconclusive"),
+        (61.0, -1.0, "inconclusive"),
+        (61.0, -12.0, "match"),
+    }
+
+
+def test_e_values_of_a_search_count_both_of_its_parts(whole, photographs, tmp_path):
+    """The whole frame and the search have half of the false-alarm rate each, so their E-values are doubled."""
+    database, patterns = whole
+    Image.fromarray(shot(np.random.default_rng(15), patterns["p"])).save(tmp_path / "x.png")
+    alone, searched = (cameras.identify(database, tmp_path / "x.png", search=one) for one in ((), ("crop",)))
+    assert searched.best.e_value == pytest.approx(2 * alone.best.e_value)
+    assert searched.calibration.null("normal").log10_p_value(searched.threshold) == pytest.approx(
+        np.log10(searched.false_alarm / 2 / searched.n_comparisons), abs=1e-3
+    )
+    assert "over 2 cameras in 4 orientations;" in searched.conclusion(), "no shift was tried"
+
+
+def test_an_inconclusive_result_names_the_camera_that_the_tests_disagree_about(enrolled, photographs):
+    found = cameras.identify(enrolled, photographs["a"][6])
+    first = replace(found.candidates[0], score=found.threshold - 0.1, pce=6.0, log10_likelihood_ratio=None)
+    second = replace(found.candidates[1], score=found.threshold - 0.2, pce=90.0)
+    made = replace(found, candidates=[first, second])
+    assert (made.result, made.best) == ("inconclusive", second)
+    assert cameras.result_row(made)["camera"] == second.camera
 
 
 def test_photographs_of_unknown_cameras_are_grouped(photographs, tmp_path):
@@ -517,6 +589,24 @@ def test_likelihood_ratios_are_exported_for_lir(enrolled, tmp_path):
     ratios = enrolled.calibration.ratios
     assert [one["label"] for one in rows] == ["1"] * 18 + ["0"] * 36
     assert all(float(one["llr"]) == ratios.ratio(float(one["score"])) for one in rows)
+
+
+def test_lir_reads_the_exported_ratios(enrolled, tmp_path, monkeypatch, capsys):
+    """The example of the documentation prints Cllr by its definition."""
+    pytest.importorskip("lir", reason="needs lir and requests-cache")
+    monkeypatch.chdir(tmp_path)
+    run("export", enrolled.path, "--lir", "ratios.csv")
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "cameras.md").read_text()
+    (example,) = re.findall(r"(?:^    .*\n|^\n)+", page[page.index("    from pathlib import Path\n") :], re.MULTILINE)[
+        :1
+    ]
+    exec(textwrap.dedent(example), {})
+    rows = [*csv.DictReader(Path("ratios.csv").read_text().splitlines())]
+    costs = [
+        [np.log2(1 + 10 ** (sign * float(one["llr"]))) for one in rows if one["label"] == label]
+        for label, sign in (("1", -1), ("0", 1))
+    ]
+    assert float(capsys.readouterr().out) == pytest.approx(np.mean([np.mean(one) for one in costs]))
 
 
 # Results in words
@@ -655,6 +745,8 @@ def test_batches_give_tables_a_matrix_and_a_case(enrolled, photographs, tmp_path
     ):
         assert part in page
     run("report", enrolled.path, folder, "-o", tmp_path / "c.json")
+    assert page.count("Tippett plot:") == page.count(">Calibration<") == 1
+    assert "threshold of the score" not in page, "it differs between photographs"
     record = json.loads((tmp_path / "c.json").read_text(), parse_constant=fail)
     assert [one["result"] for one in record["photographs"]] == ["match", "match", None, "no match"]
     code, shown = run("identify", enrolled.path, folder, "--report", tmp_path / "r.html")
@@ -685,6 +777,10 @@ def test_a_folder_of_real_cameras_is_measured(shape, photographs, tmp_path, monk
     enrolled, results = (one["rows"] for one in script.real(options, tmp_path))
     assert [row[1:3] for row in enrolled] == [[6, 0]] * 3
     assert [[row[0], *row[2:]] for row in results] == [["enrolled", 3, 0, 0, 0, 0], ["unknown", 0, 0, 0, 1, 0]]
+    options.size = 1024
+    (tmp_path / "large").mkdir()
+    with pytest.raises(SystemExit, match=r"no camera of .* can be enrolled: .* \(--size 128;"):
+        script.real(options, tmp_path / "large")
 
 
 def test_a_refused_enrolment_leaves_nothing_but_a_short_message(photographs, tmp_path):

@@ -116,7 +116,7 @@ def enroll(
             before,
             photographs=before.photographs + records,
             match_scores=before.match_scores + _rounded(scores[distinct] if len(scores) else scores),
-            impostor_scores=_impostor_scores(database, before, readings),
+            impostor_scores=_impostor_scores(database, before, [readings[at] for at in np.flatnonzero(distinct)]),
         )
         frame_sums = _whole(database, known, readings, progress) if whole else None
         database.put(changed, sums.fingerprint(), sums if keep_sums else None, frame_sums)

@@ -116,22 +116,29 @@ class Identification:
     @property
     def aligned_matches(self) -> list[AlignedMatch]:
         """Cameras that match at a shift and scale: the PCE is significant and reaches its customary threshold."""
-        return [one for one in self.aligned if is_aligned_match(one, self.aligned_level)]
+        return [one for one in self.aligned if all(_aligned_tests(one, self.aligned_level))]
 
     @property
     def result(self) -> str:
         """Return "match", "no match" or "inconclusive", which means that the tests disagree.
 
         A match is significant, its likelihood ratio does not support another camera, and its PCE reaches the customary
-        threshold. Without a match, no candidate may have such a PCE or a ratio that supports it.
+        threshold. Without a match, no camera may pass one of these tests.
         """
+        if self.aligned_matches:
+            return "match"
         if self.significant:
             best = self.candidates[0]
             agrees = best.pce >= CUSTOMARY and (best.log10_likelihood_ratio or 0.0) >= 0
-            found = "match" if agrees else "inconclusive"
-        else:
-            found = "inconclusive" if any(map(_is_supported, self.candidates)) else "no match"
-        return "match" if self.aligned_matches else found
+            return "match" if agrees else "inconclusive"
+        return "no match" if self._disputed is None else "inconclusive"
+
+    @property
+    def _disputed(self) -> CameraMatch | AlignedMatch | None:
+        """The first camera that passes some test."""
+        disputed = (one for one in self.candidates if one.score >= self.threshold or _is_supported(one))
+        aligned = (one for one in self.aligned if any(_aligned_tests(one, self.aligned_level)))
+        return next(disputed, None) or next(aligned, None)
 
     @property
     def is_match(self) -> bool:
@@ -140,10 +147,10 @@ class Identification:
 
     @property
     def best(self) -> CameraMatch | AlignedMatch | None:
-        """The best camera: that of the match if there is one."""
-        if self.aligned_matches or not self.candidates:
-            return self.aligned[0] if self.aligned else None
-        return self.candidates[0]
+        """The camera that the conclusion is about: that of the match, or the one about which the tests disagree."""
+        if self.aligned_matches:
+            return self.aligned_matches[0]
+        return self._disputed or next(iter(self.candidates), None) or next(iter(self.aligned), None)
 
     def conclusion(self) -> str:
         """Return the result and its limits in words."""
@@ -155,10 +162,10 @@ class Identification:
     def _searched(self) -> str:
         tried = []
         if self.n_comparisons:
-            tried.append(f"{self.n_cameras:,} cameras in {self.n_comparisons // self.n_cameras} orientations")
-        if self.search:
-            kinds = {"crop": "shifts", "scale": "scales"}
-            tried.append(f"{self.n_trials:,} {' and '.join(kinds[one] for one in self.search)} of cameras")
+            n = self.n_comparisons // self.n_cameras
+            tried.append(f"{self.n_cameras:,} cameras in {n} orientation{'s' if n > 1 else ''}")
+        if self.n_trials:
+            tried.append(f"{self.n_trials:,} combinations of camera, orientation, shift and scale")
         return " and ".join(tried)
 
     def _match_words(self) -> str:
@@ -183,7 +190,10 @@ class Identification:
                 f"{self._searched}: the peak to correlation energy is {round(best.alignment.pce):,}, and "
                 f"{_e_value(best)} impostors are expected to reach it. No likelihood ratio is stated, because the "
                 "known scores are those of photographs that were neither cropped nor scaled.",
-                *self._further_words([one.camera for one in self.aligned_matches[1:]]),
+                *(["The scores of the whole frame do not apply to such a copy."] if self.candidates else []),
+                *self._further_words(
+                    [one.camera for one in (*self.aligned_matches, *self.significant) if one.camera != best.camera]
+                ),
                 OF_A_SENSOR,
             ]
         )
@@ -192,7 +202,7 @@ class Identification:
         """Return a warning that further cameras are significant, too."""
         if not names:
             return []
-        listed = ", ".join(map(repr, names))
+        listed = ", ".join(map(repr, dict.fromkeys(names)))
         return [
             f"Also significant: {listed}. Cameras of one model can share a pattern, and one camera may be enrolled "
             "twice, so this result does not decide between these cameras."
@@ -232,17 +242,22 @@ class Identification:
         ]
 
     def _inconclusive_words(self) -> str:
-        best = self.candidates[0] if self.significant else next(filter(_is_supported, self.candidates))
-        significant = "is" if self.significant else "is not"
-        reaches = "reaches" if best.pce >= CUSTOMARY else "does not reach"
+        disputed = self._disputed
+        assert disputed is not None
+        if isinstance(disputed, AlignedMatch):
+            pce, is_significant = disputed.alignment.pce, _aligned_tests(disputed, self.aligned_level)[0]
+            compared, ratio = f"The match with {disputed.camera!r} as {disputed.alignment.words(disputed.frame)}", ""
+        else:
+            pce, is_significant = disputed.pce, disputed.score >= self.threshold
+            compared, ratio = f"The score of {disputed.camera!r}, {disputed.score:.4f},", f" {_ratio_words(disputed)}"
         return " ".join(
             [
-                f"Inconclusive, because the tests disagree. The score of {best.camera!r}, {best.score:.4f}, "
-                f"{significant} significant at a false-alarm rate of {self.false_alarm:g} over {self._searched} "
-                f"(E-value {_e_value(best)}). {_ratio_words(best)} The peak to "
-                f"correlation energy is {round(best.pce):,} and {reaches} its customary threshold of {CUSTOMARY:g}.",
+                f"Inconclusive, because the tests disagree. {compared} is{'' if is_significant else ' not'} "
+                f"significant at a false-alarm rate of {self.false_alarm:g} over {self._searched} (E-value "
+                f"{_e_value(disputed)}).{ratio} The peak to correlation energy is {round(pce):,} and "
+                f"{'reaches' if pce >= CUSTOMARY else 'does not reach'} its customary threshold of {CUSTOMARY:g}.",
                 *self._further_words([one.camera for one in self.significant[1:]]),
-                *self._aligned_best_words(),
+                *([] if isinstance(disputed, AlignedMatch) else self._aligned_best_words()),
                 "Compare further photographs of the same origin, or a less compressed copy of this one.",
             ]
         )
@@ -380,6 +395,7 @@ class _Comparison:
                 "other cameras (topsign cameras calibrate)"
             )
         self.database, self.calibration, self.k, self.false_alarm = database, calibration, k, false_alarm
+        self.n_tests = 2 if search else 1  # the search for crops and scales has half of the false-alarm rate
         self.orientations, self.search = tuple(orientations), tuple(one for one in SEARCHES if one in search)
         self.cameras = {one.name: one for one in database.cameras()}
         self.whole = [one for one in self.cameras.values() if one.whole is not None]
@@ -394,9 +410,9 @@ class _Comparison:
         try:
             reading = read_residual(path, size=self.database.size)
         except PhotographError:
-            if not self.search:
-                raise
-            reading = read_residual(path, size=None)  # smaller than the crop
+            reading = read_residual(path, size=None)
+            if not self.search and min(reading.photograph.frame()) >= self.database.size:
+                raise  # the crop has too few usable pixels
         frames = {name: reading.photograph.frame(name) for name in self.orientations}
         possible = {
             name: [one.name for one in self.cameras.values() if one.frame == frame] for name, frame in frames.items()
@@ -405,9 +421,10 @@ class _Comparison:
         if not possible and not self.search:
             raise PhotographError(path, self._other_sizes(reading.photograph))
         n_comparisons = len(self.cameras) * len(possible)
-        level = self.false_alarm / 2 if self.search else self.false_alarm
         null = self.calibration.null(reading.condition)
-        threshold = null.threshold(entry_level(level, n_comparisons)) if possible else math.inf
+        threshold = (
+            null.threshold(entry_level(self.false_alarm / self.n_tests, n_comparisons)) if possible else math.inf
+        )
         best, tried = self._scores(reading, possible, threshold)
         candidates, excluded = list[CameraMatch](), list[CameraMatch]()
         for camera in sorted(best, key=lambda camera: -best[camera][0]):
@@ -440,7 +457,7 @@ class _Comparison:
         )
         changes: dict[str, Any] = {}
         if self.search and not found.is_match:
-            aligned, n, level = self._aligned(path, level, progress)
+            aligned, n, level = self._aligned(path, progress)
             changes = {"aligned": aligned, "n_trials": n, "aligned_level": level}
             if not n and not candidates:
                 raise PhotographError(path, self._other_sizes(reading.photograph))
@@ -468,7 +485,7 @@ class _Comparison:
         self, camera: Camera, score: float, orientation: str, reading: Reading, n_comparisons: int
     ) -> CameraMatch:
         log10 = self.calibration.null(reading.condition).log10_p_value(score)
-        log10_e = log10 + math.log10(n_comparisons)
+        log10_e = log10 + math.log10(self.n_tests * n_comparisons)
         ratio, note = _ratio(self.calibration.ratios, score)
         return CameraMatch(
             camera.name,
@@ -487,7 +504,7 @@ class _Comparison:
         )
 
     def _aligned(
-        self, path: str | os.PathLike[str], false_alarm: float, progress: Progress | None
+        self, path: str | os.PathLike[str], progress: Progress | None
     ) -> tuple[list[AlignedMatch], int, float]:
         """Return the best alignments with whole frames, the number of trials and the level of one of them."""
         residual = read_residual(path, size=None).residual
@@ -505,24 +522,33 @@ class _Comparison:
         n = sum(counts.values()) + len(pairs)  # at the alignment of a match, all cameras are compared
         if not n:
             return [], 0, 0.0
-        level = entry_level(false_alarm, n)
+        level = entry_level(self.false_alarm / self.n_tests, n)
         found: dict[str, AlignedMatch] = {}
-        for name, one in turned.items():
-            order = self._shortlisted(one, [camera for other, camera in pairs if other == name])
+
+        def compare(name: str, camera: Camera, scale: float | None = None) -> AlignedMatch:
+            spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
+            query = turned[name]
+            place = spectrum.align(query, self.search) if scale is None else spectrum.best_shift(query, scale)
+            log10 = pce_log10_p_value(place.pce, spectrum.n_shifts)
+            log10_e, n_photographs = log10 + math.log10(self.n_tests * n), len(camera.photographs)
+            e_value = float(probabilities(log10_e))
+            one = AlignedMatch(camera.name, camera.frame, place, log10, e_value, log10_e, name, n_photographs)
+            if camera.name not in found or place.pce > found[camera.name].alignment.pce:
+                found[camera.name] = one
+            return one
+
+        done = 0
+        for name, query in turned.items():
+            order = self._shortlisted(query, [camera for other, camera in pairs if other == name])
             for camera in order:
-                spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
-                match = _aligned_match(camera, spectrum.align(one, self.search), spectrum.n_shifts, name, n)
-                _keep_better(found, match)
+                match, done = compare(name, camera), done + 1
+                is_match = all(_aligned_tests(match, level))
                 if progress is not None:
-                    progress(
-                        len(pairs) if is_aligned_match(match, level) else pairs.index((name, camera)) + 1, len(pairs)
-                    )
-                if is_aligned_match(match, level):
+                    progress(len(pairs) if is_match else done, len(pairs))
+                if is_match:
                     for other in order:
                         if other.frame == camera.frame and other.name != camera.name:
-                            spectrum = FrameSpectrum(self.database.whole(other).fingerprint())
-                            place = spectrum.best_shift(one, match.alignment.scale)
-                            _keep_better(found, _aligned_match(other, place, spectrum.n_shifts, name, n))
+                            compare(name, other, match.alignment.scale)
                     return _best_first(found)[: self.k], n, level
         return _best_first(found)[: self.k], n, level
 
@@ -560,13 +586,18 @@ class _Comparison:
         return warnings
 
     def _other_sizes(self, photograph: Photograph) -> str:
-        advice = "" if self.search or not self.whole else ", search for crops and scaled copies (--search crop,scale)"
-        return _other_sizes(photograph, [one.frame for one in self.cameras.values()], advice)
+        frames = [one.frame for one in self.cameras.values()]
+        if set(self.search) == set(SEARCHES):
+            return _other_sizes(photograph, frames)
+        enrolled = "" if self.whole else "enroll the cameras with --fingerprints and "
+        return _other_sizes(
+            photograph, frames, f"; {enrolled}search for crops and scaled copies with --search crop,scale"
+        )
 
 
-def is_aligned_match(one: AlignedMatch, level: float) -> bool:
-    """Return whether the PCE of an alignment is significant at a level and reaches the customary threshold."""
-    return one.alignment.pce >= CUSTOMARY and one.log10_p_value <= math.log10(level)
+def _aligned_tests(one: AlignedMatch, level: float) -> tuple[bool, bool]:
+    """Return whether the PCE of an alignment is significant at a level, and whether it reaches its threshold."""
+    return one.log10_p_value <= math.log10(level), one.alignment.pce >= CUSTOMARY
 
 
 def _e_value(one: CameraMatch | AlignedMatch) -> str:
@@ -597,18 +628,6 @@ def _is_supported(one: CameraMatch) -> bool:
     return one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED
 
 
-def _aligned_match(camera: Camera, alignment: Alignment, n_shifts: int, orientation: str, n: int) -> AlignedMatch:
-    log10 = pce_log10_p_value(alignment.pce, n_shifts)
-    log10_e, n_photographs = log10 + math.log10(n), len(camera.photographs)
-    e_value = float(probabilities(log10_e))
-    return AlignedMatch(camera.name, camera.frame, alignment, log10, e_value, log10_e, orientation, n_photographs)
-
-
-def _keep_better(found: dict[str, AlignedMatch], one: AlignedMatch) -> None:
-    if one.camera not in found or one.alignment.pce > found[one.camera].alignment.pce:
-        found[one.camera] = one
-
-
 def _best_first(found: dict[str, AlignedMatch]) -> list[AlignedMatch]:
     return sorted(found.values(), key=lambda one: -one.alignment.pce)
 
@@ -629,13 +648,14 @@ def calibrate(
     ``impostors`` are photographs that none of the cameras took, of the frame size of some. Without them, the scores of
     enrolled photographs with the other cameras are used, which enrolment has stored. Likelihood ratios also need match
     scores, which are those of enrolled photographs with the fingerprint of the others. At least 30 impostor scores and
-    10 match scores are needed. Comparisons do not count if the camera has an enrolled photograph of the same scene.
+    10 match scores are needed. Comparisons do not count if the camera has an enrolled photograph of the same scene, and
+    of impostors that show one scene only the first one counts.
 
     ``keep_names``, ``keep_hashes`` and ``keep_exif`` store the file names, SHA-256 and EXIF model and date of the
     impostors, which reports list. Identification warns if no impostor is of the model of the best camera.
 
-    Returns the calibration, and the files left out: unreadable ones, enrolled ones, those of other frame sizes, and
-    those that a camera of the database seems to have taken (PCE of 60 or more).
+    Returns the calibration, and the files left out: unreadable, enrolled or repeated ones, those of other frame sizes,
+    and those that a camera of the database seems to have taken (PCE of 60 or more).
     """
     cameras = database.cameras()
     matches = stored_scores(np.array([score for one in cameras for score in one.match_scores]))
@@ -652,12 +672,18 @@ def calibrate(
         models = {model for model, n in counts.items() if n > 1}  # of which another camera is an impostor
     else:
         enrolled = {one["sha256"]: camera.name for camera in cameras for one in camera.photographs if "sha256" in one}
-        models = set()
+        models, counted = set(), list[tuple[Photograph, bytes | None]]()
         for read in read_residuals(impostors, size=database.size, progress=progress):
             try:
                 if isinstance(read, PhotographError):
                     raise read
+                for other, scene in counted:
+                    if other.sha256 == read.photograph.sha256 or same_scene(scene, read.scene):
+                        raise PhotographError(
+                            read.photograph.path, f"shows the same scene as {other.path}, which counts once"
+                        )
                 scores = _impostor(database, read, enrolled, cameras)
+                counted.append((replace(read.photograph, pixels=np.empty(0, np.float32)), read.scene))
                 by_condition.setdefault(read.condition, []).extend(scores.tolist())
                 records.append(read.photograph.record(names=keep_names, hashes=keep_hashes, exif=keep_exif))
                 models |= {record["model"] for record in records[-1:] if "model" in record}
@@ -747,7 +773,7 @@ def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, st
         )
     comparable = [one for one in cameras if one.frame == reading.photograph.frame()]
     if not comparable:
-        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras], ""))
+        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras]))
     names = [one.name for one in comparable if one.photograph_of_scene(reading.scene) is None]
     if not names:
         raise PhotographError(path, "shows a scene that is enrolled for every camera of its size")
@@ -777,10 +803,10 @@ def _scene(one: CameraMatch) -> str:
     )
 
 
-def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]], advice: str) -> str:
+def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]], advice: str = "") -> str:
     known = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(frames)) or "none"
     return (
         f"has {photograph.width} x {photograph.height} pixels, and no camera of the database has photographs of this "
-        f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor "
-        f"cropped{advice}, or enroll photographs of this size"
+        f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor cropped, or "
+        f"enroll other photographs of this size as a camera{advice}"
     )

@@ -44,10 +44,13 @@ LITERATURE = (
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 56, 46, 26
 N_BINS = 60
-MATRIX_ROWS = 40
+MATRIX_ROWS = 12  # a figure cannot be divided between pages
 
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
+
+OF_ONE_PHOTOGRAPH = ("comparisons", "threshold of the score", "shifts and scales")
+"""Parameters that differ between the photographs of a case."""
 
 DATABASE_WORDS = {"path": "database", "version": "version of the database", "n_cameras": "cameras"}
 NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the pixels of the sensor)"}
@@ -57,9 +60,11 @@ STYLE = (
     ".unsure{color:var(--gold);font-weight:650}.photograph{display:flex;gap:1rem;align-items:flex-start}"
     ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
     ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
-    ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}figure.matrix svg{max-width:none}"
+    ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
+    "@media (max-width:40rem){.photograph{display:block}.numbers td{text-align:left!important}}"
     "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
-    "h2{font-size:1.1rem;margin-top:1.2rem}h3{font-size:1rem;margin:.8rem 0 .2rem;break-after:avoid}"
+    "p:has(+.scroll){break-after:avoid}h2{font-size:1.1rem;margin-top:1.2rem}"
+    "h3{font-size:1rem;margin:.8rem 0 .2rem;break-after:avoid}"
     "body{font-size:10pt;line-height:1.4}h2~p{break-after:auto}h2+p{break-after:avoid}"
     "p,figcaption,li{max-width:none}figure svg{max-width:27rem}"
     "summary{list-style:none;break-after:avoid}.files{font-size:.55rem}.files code{font-size:.5rem}.files "
@@ -69,8 +74,21 @@ STYLE = (
 SIGNATURES = '<div class="signatures"><div>Examiner: signature, date</div><div>Reviewer: signature, date</div></div>'
 
 COLUMNS = (
-    *("photograph", "result", "camera", "score", "p_value", "log10_p_value", "e_value", "log10_likelihood_ratio"),
-    *("words", "pce", "orientation", "scale", "left", "top", "width", "height", "condition", "sha256", "problem"),
+    *("photograph", "result", "camera", "score", "p_value", "log10_p_value", "e_value", "log10_e_value"),
+    *(
+        "log10_likelihood_ratio",
+        "words",
+        "pce",
+        "orientation",
+        "scale",
+        "left",
+        "top",
+        "width",
+        "height",
+        "condition",
+        "sha256",
+        "problem",
+    ),
 )
 """Columns of the table of a batch; values that do not apply are None."""
 
@@ -191,6 +209,8 @@ def write_case(
         "enrolled": {camera: database.camera(camera).photographs for camera in sorted(reported)},
     }
     record |= {name: single[name] for name in ("database", "parameters", "software", "written", "command")}
+    for name in OF_ONE_PHOTOGRAPH:
+        del record["parameters"][name]
     title = f"Camera identification: case {case_number}" if case_number else "Camera identification of photographs"
     _write(path, record, title, _case_body(results, judged, record, title, with_thumbnail))
 
@@ -206,7 +226,9 @@ def result_row(found: Identification | PhotographError) -> dict[str, Any]:
     if isinstance(best, AlignedMatch):
         place = asdict(best.alignment)
         row |= {name: place[name] for name in ("scale", "left", "top", "width", "height", "pce")}
-        row |= {name: getattr(best, name) for name in ("camera", "log10_p_value", "e_value", "orientation")}
+        row |= {
+            name: getattr(best, name) for name in ("camera", "log10_p_value", "e_value", "log10_e_value", "orientation")
+        }
         return row | {"p_value": float(probabilities(best.log10_p_value))}
     return row | {name: value for name, value in asdict(best).items() if name in COLUMNS} if best is not None else row
 
@@ -217,9 +239,8 @@ def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification 
     if not judged:
         raise ValueError("no photograph has scores to draw")
     colors = "".join(f"--{name}:{pair[0]};" for name, pair in PALETTE.items())
-    figure = matrix_figure(judged).replace(
-        "<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" style="{colors}--page:#fff" ', 1
-    )
+    head = f'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" style="{colors}--page:#fff;'
+    figure = matrix_figure(judged).replace('style="', head, 1)
     write_file(path, lambda file: file.write(f"{figure}\n".encode()))
 
 
@@ -257,7 +278,7 @@ def _body(found: Identification, record: dict[str, Any], title: str, with_thumbn
     yield '<h2 id="photograph">Photograph</h2>'
     yield from _photograph(found, with_thumbnail)
     yield from _comparisons(found)
-    yield from _calibration(found, found.candidates[0].score if found.candidates else None)
+    yield from _calibration([found])
     yield from _end(found.calibration, record)
 
 
@@ -296,7 +317,7 @@ def _case_body(
     if scored:
         yield '<h2 id="matrix">Scores with all cameras</h2>'
         for start in range(0, len(scored), MATRIX_ROWS):
-            yield f'<figure class="matrix">{matrix_figure(scored[start : start + MATRIX_ROWS], start + 1)}</figure>'
+            yield f"<figure>{matrix_figure(scored[start : start + MATRIX_ROWS], start + 1)}</figure>"
         yield (
             "<p class='muted'>The darker a cell, the smaller the p-value of its comparison; cells with a dot are "
             "significant at the false-alarm rate of the photograph.</p>"
@@ -307,8 +328,7 @@ def _case_body(
         yield from _photograph(found, with_thumbnail)
         yield from _tables(found)
     yield f"<p class='muted'>{_explained(judged[0])}</p>"
-    for condition in dict.fromkeys(one.condition for one in judged):
-        yield from _calibration(next(one for one in judged if one.condition == condition), None)
+    yield from _calibration(judged)
     yield from _end(judged[0].calibration, record, SIGNATURES)
 
 
@@ -359,10 +379,10 @@ def _comparisons(found: Identification) -> Iterator[str]:
 def _tables(found: Identification) -> Iterator[str]:
     titles = ["Camera", "Score", "P-value", "E-value", "log10 LR", "PCE", "Orientation", "Enrolled"]
     if found.candidates:
-        yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+        yield from table_rows("numbers cards", titles, [_row(one) for one in found.candidates])
     if found.excluded:
         yield "<p>Excluded, because a photograph of the same scene is enrolled:</p>"
-        yield from table_rows("numbers", titles, [_row(one) for one in found.excluded])
+        yield from table_rows("numbers cards", titles, [_row(one) for one in found.excluded])
     if found.aligned:
         yield f"<p>Search for {' and '.join(found.search)}, {found.n_trials:,} shifts and scales in total:</p>"
         rows = [
@@ -378,7 +398,9 @@ def _tables(found: Identification) -> Iterator[str]:
             for one in found.aligned
         ]
         yield from table_rows(
-            "numbers", ["Camera", "PCE", "P-value", "E-value", "Scale", "Pixels of the sensor", "Orientation"], rows
+            "numbers cards",
+            ["Camera", "PCE", "P-value", "E-value", "Scale", "Pixels of the sensor", "Orientation"],
+            rows,
         )
 
 
@@ -392,19 +414,26 @@ def _explained(found: Identification) -> str:
     return (
         "Score: estimated correlation of the residual with the pattern expected of the camera. P-value: probability "
         "that one impostor scores as high. E-value: expected number of impostors that score as high in all comparisons "
-        f"of a photograph ({found.n_comparisons:,}). LR: likelihood ratio of the same camera against another, within "
+        f"of a photograph. LR: likelihood ratio of the same camera against another, within "
         "its bounds. PCE: peak to correlation energy with the uncompressed fingerprint, with a customary threshold of "
         f"{CUSTOMARY:g}."
     )
 
 
-def _calibration(found: Identification, best: float | None) -> Iterator[str]:
-    calibration = found.calibration
-    yield f'<h2 id="calibration-{found.condition}">Calibration</h2>'
-    yield f"<p>{escape(calibration.statement(found.condition))}</p>"
-    yield f'<figure id="figure-scores-{found.condition}">{score_figure(found, best)}<figcaption>'
-    yield "The best score (vertical line) among the scores" if best is not None else "Scores"
-    yield " of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
+def _calibration(shown: list[Identification]) -> Iterator[str]:
+    """Yield the null distributions of these photographs, and the likelihood ratios."""
+    calibration = shown[0].calibration
+    yield '<h2 id="calibration">Calibration</h2>'
+    nulls = {calibration.null(one.condition).condition: one for one in shown}
+    for condition, one in sorted(nulls.items()):
+        yield f"<p>{escape(calibration.statement(condition))}</p><figure>"
+        is_single = len(shown) == 1 and one.candidates
+        best = one.candidates[0].score if is_single else None
+        yield score_figure(calibration, condition, best, one.threshold if is_single else math.inf)
+        words = "Scores of known impostors and known matches."
+        if is_single:
+            words += " The best score is the vertical line, and the threshold of a match is dotted."
+        yield f"<figcaption>{words}</figcaption></figure>"
     if calibration.ratios is None:
         yield (
             f"<p>Likelihood ratios are not stated: there are {len(calibration.matches)} scores of known matches, and "
@@ -422,7 +451,7 @@ def _calibration(found: Identification, best: float | None) -> Iterator[str]:
         ends = calibration.ratios.gap
         yield f" None is stated between {ends[0]:.4f} and {ends[1]:.4f}, where no known match or impostor scored."
     yield "</p>"
-    yield f'<figure id="figure-tippett-{found.condition}">{tippett_figure(calibration)}<figcaption>Tippett plot: '
+    yield f"<figure>{tippett_figure(calibration)}<figcaption>Tippett plot: "
     yield "fraction of known matches and of known impostors with at least this log10 likelihood ratio.</figcaption>"
     yield "</figure>"
 
@@ -445,13 +474,9 @@ def _end(calibration: CameraCalibration, record: dict[str, Any], signatures: str
 def _summary_row(number: int, found: Identification) -> list[str]:
     row = result_row(found)
     shown = [escape(Path(found.photograph.path).name), _mark(found), escape(str(row["camera"] or ""))]
-    numbers = [
-        (row["score"], ".4f"),
-        (row["e_value"], ".2g"),
-        (row["log10_likelihood_ratio"], ".1f"),
-        (row["pce"], ",.0f"),
-    ]
-    return [str(number), *shown, *("" if value is None else format(value, form) for value, form in numbers)]
+    forms = {"score": "{:.4f}".format, "log10_e_value": probability_text}
+    forms |= {"log10_likelihood_ratio": "{:.1f}".format, "pce": lambda pce: f"{round(pce):,}"}
+    return [str(number), *shown, *("" if row[name] is None else form(row[name]) for name, form in forms.items())]
 
 
 def _files(calibration: CameraCalibration, enrolled: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
@@ -545,11 +570,10 @@ class _Axes:
         return "".join(self.parts) + "</svg>"
 
 
-def score_figure(found: Identification, best: float | None) -> str:
-    """Return histograms of the scores of impostors and matches, with the threshold and a score."""
-    impostors, matches = found.calibration.null(found.condition).impostors, found.calibration.matches
-    lines = [one for one in (found.threshold, best) if one is not None and math.isfinite(one)]
-    shown = [*impostors, *matches, *lines]
+def score_figure(calibration: CameraCalibration, condition: str, best: float | None, threshold: float) -> str:
+    """Return histograms of the scores of impostors and matches, with a finite threshold and the best score."""
+    impostors, matches = calibration.null(condition).impostors, calibration.matches
+    shown = [*impostors, *matches, *(one for one in (threshold, best) if one is not None and math.isfinite(one))]
     margin = 0.04 * (max(shown) - min(shown))
     edges = np.linspace(min(shown) - margin, max(shown) + margin, N_BINS + 1)
     shares = [np.histogram(one, edges)[0] / max(1, len(one)) for one in (impostors, matches)]
@@ -558,8 +582,8 @@ def score_figure(found: Identification, best: float | None) -> str:
     axes.steps(edges, shares[0], "orange", "none")
     if len(matches):
         axes.steps(edges, shares[1], "blue", "6 3")
-    if math.isfinite(found.threshold):
-        axes.line([(found.threshold, 0), (found.threshold, top)], "grey", "2 4")
+    if math.isfinite(threshold):
+        axes.line([(threshold, 0), (threshold, top)], "grey", "2 4")
     if best is not None:
         axes.line([(best, 0), (best, top)], "ink")
     axes.text(WIDTH / 2 - 90, 16, f"impostors ({len(impostors):,})", "orange")
@@ -593,7 +617,7 @@ def matrix_figure(results: Sequence[Identification], first: int = 1) -> str:
     width, height = left + cell * len(cameras) + 4.8 * len(cameras[-1]) + 10, top + 18 * len(results) + 6
     parts = [
         f'<svg role="img" aria-label="scores of photographs with cameras" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" font-size="11">'
+        f'style="width:{width:.0f}px;max-width:100%" font-size="11">'
     ]
     for column, camera in enumerate(cameras):
         x = left + cell * (column + 0.5)

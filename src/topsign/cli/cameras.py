@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,10 +91,11 @@ class ComparisonOptions:
             raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
         tried = tuple(ORIENTATIONS) if self.orientations else ("as stored",)
         options: Any = {"k": k, "false_alarm": self.false_alarm, "orientations": tried, "search": searched}
-        with bar("cameras" if len(files) == 1 else "photographs") as progress:
-            if len(files) == 1:
-                return [identify(opened, files[0], progress=progress, **options)]
-            return list(identify_all(opened, files, progress=progress, **options))
+        if len(files) > 1:
+            with bar("photographs") as progress:
+                return list(identify_all(opened, files, progress=progress, **options))
+        with bar("cameras") if searched else nullcontext() as progress:
+            return [identify(opened, files[0], progress=progress, **options)]
 
 
 @on_photographs()
@@ -201,9 +203,9 @@ def identify(
     elif len(results) == 1:
         _show(judged[0])
     else:
-        forms = {"score": ".4f", "e_value": ".2g", "pce": ",.0f"}
-        names = ("photograph", "result", "camera", *forms)
-        show_rows([package.result_row(one) for one in judged], names, left=names[:3], forms=forms)
+        shown = [row | {"E-value": _probability(row["log10_e_value"])} for row in rows if row["result"] is not None]
+        names = ("photograph", "result", "camera", "score", "E-value", "pce")
+        show_rows(shown, names, left=names[:3], forms={"score": ".4f", "pce": ",.0f"})
     _name_refused([one for one in results if isinstance(one, package.PhotographError)])
     if not any(one.is_match for one in judged):
         raise typer.Exit(NO_MATCH)
@@ -412,13 +414,17 @@ def _name_refused(refused: list[PhotographError]) -> None:
         raise typer.Exit(1)
 
 
-def _show(found: Identification) -> None:
+def _probability(log10: float) -> str:
     from ..significance import probability_text  # SciPy takes long to import
 
+    return probability_text(log10)
+
+
+def _show(found: Identification) -> None:
     rows: list[Row] = []
     for one in found.candidates:
         chances = {"p-value": one.log10_p_value, "E-value": one.log10_e_value}
-        texts = {name: probability_text(value) for name, value in chances.items()}
+        texts = {name: _probability(value) for name, value in chances.items()}
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
         row = {"camera": one.camera, "score": f"{one.score:.4f}", **texts, "log10 LR": ratio}
         rows.append(row | {"PCE": f"{round(one.pce):,}", "orientation": one.orientation})
@@ -426,7 +432,7 @@ def _show(found: Identification) -> None:
         {
             "camera": one.camera,
             "PCE": f"{round(one.alignment.pce):,}",
-            "E-value": probability_text(one.log10_e_value),
+            "E-value": _probability(one.log10_e_value),
             "region": one.alignment.words(one.frame),
             "orientation": one.orientation,
         }
