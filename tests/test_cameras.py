@@ -504,6 +504,7 @@ def test_cropped_and_scaled_photographs_are_found(search, whole, tmp_path):
             assert camera_reports.contradictions(found) == []
         else:
             assert (found.result, found.aligned[0].e_value > 1e-3) == ("no match", True)
+            assert f"The best camera of the search for {' and '.join(search)} is" in found.conclusion()
     cameras.write_report(tmp_path / "r.html", database, found, command="none")
     assert f"Search for {' and '.join(search)}" in (tmp_path / "r.html").read_text()
 
@@ -537,7 +538,13 @@ def test_a_search_whose_tests_disagree_is_inconclusive(whole, tmp_path):
     results = set()
     for pce, log10_p in itertools.product((45.0, 61.0), (-1.0, -12.0)):
         best = found.aligned[0]
-        changed = replace(best, alignment=replace(best.alignment, pce=pce), log10_p_value=log10_p)
+        changed = replace(
+            best,
+            alignment=replace(best.alignment, pce=pce),
+            log10_p_value=log10_p,
+            log10_e_value=log10_p + 1,
+            e_value=10 ** (log10_p + 1),
+        )
         made = replace(found, aligned=[changed, *found.aligned[1:]])
         assert camera_reports.contradictions(made) == []
         assert made.best == changed
@@ -628,6 +635,7 @@ def test_all_combinations_of_tests_lead_to_words_that_agree(enrolled, photograph
     ):
         words = None if ratio is None else verbal(ratio)
         changes = {"log10_likelihood_ratio": ratio, "words": words, "ratio_note": "None is stated." * (ratio is None)}
+        changes["e_value"] = 1e-9 if score > 0 else 0.5
         first = replace(found.candidates[0], score=found.threshold + score, pce=pce, **changes)
         other = replace(found.candidates[1], score=found.threshold + score - 0.4 + second)
         made = replace(found, candidates=[first, other])

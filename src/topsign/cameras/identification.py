@@ -152,11 +152,23 @@ class Identification:
             return self.aligned_matches[0]
         return self._disputed or next(iter(self.candidates), None) or next(iter(self.aligned), None)
 
+    @property
+    def reported(self) -> list[str]:
+        """Names of the cameras in the report."""
+        matches: list[CameraMatch | AlignedMatch] = [*self.candidates, *self.excluded, *self.aligned]
+        return [*dict.fromkeys(one.camera for one in matches)]
+
     def conclusion(self) -> str:
         """Return the result and its limits in words."""
-        words = {"match": self._match_words, "no match": self._no_match_words, "inconclusive": self._inconclusive_words}
-        said = self._aligned_words() if self.aligned_matches else words[self.result]()
-        return " ".join([said, *map(_scene, self.excluded), *self.warnings])
+        level = f"at a false-alarm rate of {self.false_alarm:g} over {self._searched}"
+        if self.result == "match":
+            words = [self._match_words(level), *self._further_words(), OF_A_SENSOR]
+        elif self.result == "inconclusive":
+            others = [] if isinstance(self.best, AlignedMatch) else self._aligned_best_words()
+            words = [self._inconclusive_words(level), *self._further_words(), *others, ANOTHER_COPY]
+        else:
+            words = [f"No match {level}.", *self._best_words(), NOT_EXCLUDED]
+        return " ".join([*words, *map(_scene, self.excluded), *self.warnings])
 
     @property
     def _searched(self) -> str:
@@ -168,99 +180,72 @@ class Identification:
             tried.append(f"{self.n_trials:,} combinations of camera, orientation, shift and scale")
         return " and ".join(tried)
 
-    def _match_words(self) -> str:
-        best = self.candidates[0]
-        return " ".join(
-            [
-                f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
-                f"{self.false_alarm:g} over {self._searched}; {_e_value(best)} impostors are expected to score "
-                f"as high. {_ratio_words(best)} The second test, peak to correlation energy, gives "
-                f"{round(best.pce):,} and confirms the match (at least {CUSTOMARY:g}).",
-                *self._further_words([one.camera for one in self.significant[1:]]),
-                OF_A_SENSOR,
-            ]
+    def _match_words(self, level: str) -> str:
+        best = self.best
+        if isinstance(best, AlignedMatch):
+            return (
+                f"The photograph matches {best.camera!r} ({best.orientation}) as {best.alignment.words(best.frame)}, "
+                f"{level}: the peak to correlation energy is {round(best.alignment.pce):,}, and {_e_value(best)} "
+                "impostors are expected to reach it. No likelihood ratio is stated, because the known scores are those "
+                "of photographs that were neither cropped nor scaled."
+                + (" The scores of the whole frame do not apply to such a copy." if self.candidates else "")
+            )
+        assert best is not None
+        return (
+            f"The photograph matches {best.camera!r} ({best.orientation}) {level}; {_e_value(best)} impostors are "
+            f"expected to score as high. {_ratio_words(best)} The second test, peak to correlation energy, gives "
+            f"{round(best.pce):,} and confirms the match (at least {CUSTOMARY:g})."
         )
 
-    def _aligned_words(self) -> str:
-        best = self.aligned_matches[0]
-        return " ".join(
-            [
-                f"The photograph matches {best.camera!r} ({best.orientation}) as "
-                f"{best.alignment.words(best.frame)}, at a false-alarm rate of {self.false_alarm:g} over "
-                f"{self._searched}: the peak to correlation energy is {round(best.alignment.pce):,}, and "
-                f"{_e_value(best)} impostors are expected to reach it. No likelihood ratio is stated, because the "
-                "known scores are those of photographs that were neither cropped nor scaled.",
-                *(["The scores of the whole frame do not apply to such a copy."] if self.candidates else []),
-                *self._further_words(
-                    [one.camera for one in (*self.aligned_matches, *self.significant) if one.camera != best.camera]
-                ),
-                OF_A_SENSOR,
-            ]
+    def _inconclusive_words(self, level: str) -> str:
+        best = self.best
+        if isinstance(best, AlignedMatch):
+            pce, is_significant = best.alignment.pce, _aligned_tests(best, self.aligned_level)[0]
+            compared, ratio = f"The match with {best.camera!r} as {best.alignment.words(best.frame)}", ""
+        else:
+            assert best is not None
+            pce, is_significant = best.pce, best.score >= self.threshold
+            compared, ratio = f"The score of {best.camera!r}, {best.score:.4f},", f" {_ratio_words(best)}"
+        return (
+            f"Inconclusive, because the tests disagree. {compared} is{'' if is_significant else ' not'} significant "
+            f"{level} (E-value {_e_value(best)}).{ratio} The peak to correlation energy is {round(pce):,} and "
+            f"{'reaches' if pce >= CUSTOMARY else 'does not reach'} its customary threshold of {CUSTOMARY:g}."
         )
 
-    def _further_words(self, names: list[str]) -> list[str]:
+    def _further_words(self) -> list[str]:
         """Return a warning that further cameras are significant, too."""
-        if not names:
+        significant: list[CameraMatch | AlignedMatch] = [*self.aligned_matches, *self.significant]
+        named = dict.fromkeys(repr(one.camera) for one in significant if one.camera != significant[0].camera)
+        if not named:
             return []
-        listed = ", ".join(map(repr, dict.fromkeys(names)))
         return [
-            f"Also significant: {listed}. Cameras of one model can share a pattern, and one camera may be enrolled "
-            "twice, so this result does not decide between these cameras."
+            f"Also significant: {', '.join(named)}. Cameras of one model can share a pattern, and one camera may be "
+            "enrolled twice, so this result does not decide between these cameras."
         ]
 
-    def _no_match_words(self) -> str:
-        return " ".join(
-            [
-                f"No match at a false-alarm rate of {self.false_alarm:g} over {self._searched}.",
-                *([self._best_words()] if self.candidates else []),
-                *self._aligned_best_words(),
-                "This does not exclude the cameras, because the pattern may be hidden in dark, saturated, strongly "
-                "compressed or edited photographs.",
-            ]
-        )
-
-    def _best_words(self) -> str:
-        best = self.candidates[0]
-        if math.isfinite(self.threshold):
-            return (
-                f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {_e_value(best)}, PCE "
-                f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
-            )
-        null = self.calibration.null(self.condition)
-        return (
-            f"The calibration supports no match at this level, because there are {null.words} and no tail model. The "
-            f"best camera is {best.camera!r} (score {best.score:.4f})."
-        )
+    def _best_words(self) -> list[str]:
+        """Return the best cameras if none of them matches."""
+        words = []
+        for best in self.candidates[:1]:
+            if math.isfinite(self.threshold):
+                words.append(
+                    f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {_e_value(best)}, PCE "
+                    f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
+                )
+            else:
+                words.append(
+                    "The calibration supports no match at this level, because there are "
+                    f"{self.calibration.null(self.condition).words} and no tail model. The best camera is "
+                    f"{best.camera!r} (score {best.score:.4f})."
+                )
+        return words + self._aligned_best_words()
 
     def _aligned_best_words(self) -> list[str]:
-        if not self.aligned:
-            return []
-        best = self.aligned[0]
         return [
-            f"The best camera of the search for {' and '.join(self.search)} is {best.camera!r} (PCE "
-            f"{round(best.alignment.pce):,}, E-value {_e_value(best)})."
+            f"The best camera of the search for {' and '.join(self.search)} is {one.camera!r} (PCE "
+            f"{round(one.alignment.pce):,}, E-value {_e_value(one)})."
+            for one in self.aligned[:1]
         ]
-
-    def _inconclusive_words(self) -> str:
-        disputed = self._disputed
-        assert disputed is not None
-        if isinstance(disputed, AlignedMatch):
-            pce, is_significant = disputed.alignment.pce, _aligned_tests(disputed, self.aligned_level)[0]
-            compared, ratio = f"The match with {disputed.camera!r} as {disputed.alignment.words(disputed.frame)}", ""
-        else:
-            pce, is_significant = disputed.pce, disputed.score >= self.threshold
-            compared, ratio = f"The score of {disputed.camera!r}, {disputed.score:.4f},", f" {_ratio_words(disputed)}"
-        return " ".join(
-            [
-                f"Inconclusive, because the tests disagree. {compared} is{'' if is_significant else ' not'} "
-                f"significant at a false-alarm rate of {self.false_alarm:g} over {self._searched} (E-value "
-                f"{_e_value(disputed)}).{ratio} The peak to correlation energy is {round(pce):,} and "
-                f"{'reaches' if pce >= CUSTOMARY else 'does not reach'} its customary threshold of {CUSTOMARY:g}.",
-                *self._further_words([one.camera for one in self.significant[1:]]),
-                *([] if isinstance(disputed, AlignedMatch) else self._aligned_best_words()),
-                "Compare further photographs of the same origin, or a less compressed copy of this one.",
-            ]
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the result, the calibration and the settings as plain values."""
@@ -309,6 +294,11 @@ OF_A_SENSOR = (
     "The result concerns the sensor that took the photograph, not the person, time or place, and it holds for "
     "photographs like those of the calibration."
 )
+NOT_EXCLUDED = (
+    "This does not exclude the cameras, because the pattern may be hidden in dark, saturated, strongly compressed or "
+    "edited photographs."
+)
+ANOTHER_COPY = "Compare further photographs of the same origin, or a less compressed copy of this one."
 
 
 def identify(

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from .._arrays import Float64
 from .._files import write_file
 from .._page import PALETTE, document, table_rows
 from ..significance import probabilities, probability_text
@@ -48,9 +47,6 @@ MATRIX_ROWS = 12  # a figure cannot be divided between pages
 
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
-
-OF_ONE_PHOTOGRAPH = ("comparisons", "threshold of the score", "shifts and scales")
-"""Parameters that differ between the photographs of a case."""
 
 DATABASE_WORDS = {"path": "database", "version": "version of the database", "n_cameras": "cameras"}
 NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the pixels of the sensor)"}
@@ -104,57 +100,51 @@ LIMITS = (
 
 def report_record(database: CameraDatabase, found: Identification, *, command: str) -> dict[str, Any]:
     """Return the report of ``found``, an identification in ``database`` by ``command``, as plain values."""
-    reported = dict.fromkeys(_reported(found))
-    return found.to_json() | {
-        "enrolled": {camera: database.camera(camera).photographs for camera in reported},
+    record = found.to_json() | _context(database, [found], command)
+    record["parameters"] |= {
+        "comparisons": found.n_comparisons,
+        "threshold of the score": f"{found.threshold:.5f}",
+        "shifts and scales": found.n_trials,
+    }
+    return record
+
+
+def _context(database: CameraDatabase, judged: list[Identification], command: str) -> dict[str, Any]:
+    """Return what the reports of one and of many photographs have in common."""
+    import PIL
+    import pywt
+
+    reported = [camera for found in judged for camera in found.reported]
+    neighborhood = 2 * NEIGHBORHOOD + 1
+    return {
+        "enrolled": {camera: database.camera(camera).photographs for camera in dict.fromkeys(reported)},
         "database": {
             "path": database.path,
             "version": database.index.versions()[-1],
             "n_cameras": len(database),
             "recipe": database.index.recipe.summary,
         },
-        "parameters": parameters(database, found),
-        "software": software(),
+        "parameters": {
+            "crop": f"{database.size} x {database.size} pixels at the centre; EXIF orientation not applied",
+            "denoising": f"{WAVELET}, {N_LEVELS} levels, windows {', '.join(map(str, WINDOWS))}, sigma {SIGMA:g}",
+            "usable pixels": f"below {SATURATED:g}, not flat (variance {FLAT:g}) below {DARK:g}; >= {MIN_USABLE:.0%}",
+            "features": database.size**2,
+            "projections kept": database.n_bits,
+            "false-alarm rate": judged[0].false_alarm,
+            "search": ", ".join(judged[0].search) or "none",
+            "same scene": f"at most {MAX_DIFFERENT} of {SCENE_BITS} bits of the signatures differ",
+            "PCE": f"at shift zero, neighbourhood {neighborhood} x {neighborhood}, threshold {CUSTOMARY:g}",
+        },
+        "software": {
+            "topsign": __version__,
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pillow": PIL.__version__,
+            "pywavelets": pywt.__version__,
+        },
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
-    }
-
-
-def _reported(found: Identification) -> list[str]:
-    matches: list[CameraMatch | AlignedMatch] = [*found.candidates, *found.excluded, *found.aligned]
-    return [one.camera for one in matches]
-
-
-def parameters(database: CameraDatabase, found: Identification) -> dict[str, Any]:
-    """Return the parameters of the comparison."""
-    return {
-        "crop": f"{database.size} x {database.size} pixels at the centre; EXIF orientation not applied",
-        "denoising": f"{WAVELET}, {N_LEVELS} levels, windows {', '.join(map(str, WINDOWS))}, sigma {SIGMA:g}",
-        "usable pixels": f"below {SATURATED:g}, not flat (variance {FLAT:g}) below {DARK:g}; at least {MIN_USABLE:.0%}",
-        "features": database.size**2,
-        "projections kept": database.n_bits,
-        "false-alarm rate": found.false_alarm,
-        "comparisons": found.n_comparisons,
-        "threshold of the score": f"{found.threshold:.5f}",
-        "search": ", ".join(found.search) or "none",
-        "shifts and scales": found.n_trials,
-        "same scene": f"at most {MAX_DIFFERENT} of {SCENE_BITS} bits of the signatures differ",
-        "PCE": f"at shift zero, neighbourhood {2 * NEIGHBORHOOD + 1} x {2 * NEIGHBORHOOD + 1}, threshold {CUSTOMARY:g}",
-    }
-
-
-def software() -> dict[str, str]:
-    """Return versions of the library and its dependencies."""
-    import PIL
-    import pywt
-
-    return {
-        "topsign": __version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pillow": PIL.__version__,
-        "pywavelets": pywt.__version__,
     }
 
 
@@ -195,8 +185,6 @@ def write_case(
     judged = [one for one in results if isinstance(one, Identification)]
     if not judged:
         raise ValueError(f"no photograph can be judged: {'; '.join(map(str, results[:3])) or 'none is given'}")
-    single = report_record(database, judged[0], command=command)
-    reported = {camera for found in judged for camera in _reported(found)}
     record = {
         "case_number": case_number,
         "examiner": examiner,
@@ -206,11 +194,8 @@ def write_case(
             else {"photograph": {"path": found.path}, "result": None, "problem": found.problem}
             for found in results
         ],
-        "enrolled": {camera: database.camera(camera).photographs for camera in sorted(reported)},
+        **_context(database, judged, command),
     }
-    record |= {name: single[name] for name in ("database", "parameters", "software", "written", "command")}
-    for name in OF_ONE_PHOTOGRAPH:
-        del record["parameters"][name]
     title = f"Camera identification: case {case_number}" if case_number else "Camera identification of photographs"
     _write(path, record, title, _case_body(results, judged, record, title, with_thumbnail))
 
@@ -274,10 +259,16 @@ def _body(found: Identification, record: dict[str, Any], title: str, with_thumbn
     yield f"<h1>{escape(title)}</h1>"
     yield f'<p class="muted">Written {escape(record["written"])} by topsign {escape(__version__)}.</p>'
     yield '<h2 id="conclusion">Conclusion</h2>'
-    yield f"<p>{_conclusion(found)}</p>"
+    yield _conclusion(found)
     yield '<h2 id="photograph">Photograph</h2>'
     yield from _photograph(found, with_thumbnail)
-    yield from _comparisons(found)
+    yield '<h2 id="cameras">Cameras</h2>'
+    yield (
+        f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
+        f"size. Orientations tried: {escape(', '.join(found.orientations)) or 'none'}.</p>"
+    )
+    yield from _tables(found)
+    yield _explained(found)
     yield from _calibration([found])
     yield from _end(found.calibration, record)
 
@@ -324,10 +315,10 @@ def _case_body(
         )
     for number, found in enumerate(judged, 1):
         yield f'<h2 id="photograph-{number}">{number}. {escape(Path(found.photograph.path).name)}</h2>'
-        yield f"<p>{_conclusion(found)}</p>"
+        yield _conclusion(found)
         yield from _photograph(found, with_thumbnail)
         yield from _tables(found)
-    yield f"<p class='muted'>{_explained(judged[0])}</p>"
+    yield _explained(judged[0])
     yield from _calibration(judged)
     yield from _end(judged[0].calibration, record, SIGNATURES)
 
@@ -340,11 +331,8 @@ def _mark(found: Identification) -> str:
 def _conclusion(found: Identification) -> str:
     """Return the conclusion with the result marked at its beginning."""
     words = found.conclusion()
-    return (
-        f"{_mark(found)}{escape(words.removeprefix(RESULTS[found.result]))}"
-        if found.result != "match"
-        else (f"{_mark(found)}. {escape(words)}")
-    )
+    said = f". {words}" if found.result == "match" else words.removeprefix(RESULTS[found.result])
+    return f"<p>{_mark(found)}{escape(said)}</p>"
 
 
 def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:
@@ -364,16 +352,6 @@ def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:
     yield "<div>"
     yield from table_rows("facts", ["", ""], facts)
     yield "</div></div>"
-
-
-def _comparisons(found: Identification) -> Iterator[str]:
-    yield '<h2 id="cameras">Cameras</h2>'
-    yield (
-        f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
-        f"size. Orientations tried: {escape(', '.join(found.orientations)) or 'none'}.</p>"
-    )
-    yield from _tables(found)
-    yield f"<p class='muted'>{_explained(found)}</p>"
 
 
 def _tables(found: Identification) -> Iterator[str]:
@@ -405,19 +383,17 @@ def _tables(found: Identification) -> Iterator[str]:
 
 
 def _explained(found: Identification) -> str:
+    """Return a paragraph that explains the columns of the tables."""
+    words = {
+        "Score": "estimated correlation of the residual with the pattern expected of the camera",
+        "P-value": "probability that one impostor scores as high, or has as high a PCE at one shift and scale",
+        "E-value": "expected number of impostors that do so in all comparisons of a photograph",
+        "LR": "likelihood ratio of the same camera against another, within its bounds",
+        "PCE": f"peak to correlation energy with the uncompressed fingerprint, customarily at least {CUSTOMARY:g}",
+    }
     if not found.candidates:
-        return (
-            "PCE: peak to correlation energy at the best shift and scale, with a customary threshold of "
-            f"{CUSTOMARY:g}. P-value: probability that one shift and scale of an impostor has as high a PCE. E-value: "
-            "expected number of impostors that reach it in the whole search."
-        )
-    return (
-        "Score: estimated correlation of the residual with the pattern expected of the camera. P-value: probability "
-        "that one impostor scores as high. E-value: expected number of impostors that score as high in all comparisons "
-        f"of a photograph. LR: likelihood ratio of the same camera against another, within "
-        "its bounds. PCE: peak to correlation energy with the uncompressed fingerprint, with a customary threshold of "
-        f"{CUSTOMARY:g}."
-    )
+        del words["Score"], words["LR"]
+    return "<p class='muted'>" + " ".join(f"{name}: {text}." for name, text in words.items()) + "</p>"
 
 
 def _calibration(shown: list[Identification]) -> Iterator[str]:
@@ -474,8 +450,12 @@ def _end(calibration: CameraCalibration, record: dict[str, Any], signatures: str
 def _summary_row(number: int, found: Identification) -> list[str]:
     row = result_row(found)
     shown = [escape(Path(found.photograph.path).name), _mark(found), escape(str(row["camera"] or ""))]
-    forms = {"score": "{:.4f}".format, "log10_e_value": probability_text}
-    forms |= {"log10_likelihood_ratio": "{:.1f}".format, "pce": lambda pce: f"{round(pce):,}"}
+    forms: dict[str, Callable[[float], str]] = {
+        "score": "{:.4f}".format,
+        "log10_e_value": probability_text,
+        "log10_likelihood_ratio": "{:.1f}".format,
+        "pce": lambda pce: f"{round(pce):,}",
+    }
     return [str(number), *shown, *("" if row[name] is None else form(row[name]) for name, form in forms.items())]
 
 
@@ -536,12 +516,11 @@ class _Axes:
     def __init__(self, low: float, high: float, top: float, label: str, title: str) -> None:
         self.low, self.high, self.top = low, high if high > low else low + 1, top if top > 0 else 1.0
         self.parts = [f'<svg role="img" aria-label="{title}" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12">']
-        for value in _ticks(self.low, self.high):
-            x = self.x(value)
-            self.parts.append(
-                f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="var(--faint)"/>'
-            )
-            self.text(x, HEIGHT - BOTTOM + 16, f"{value:.3g}")
+        step = 10 ** math.floor(math.log10((self.high - self.low) / 4))
+        step *= next(factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (factor * step) <= 8)
+        for value in step * np.arange(math.ceil(self.low / step), self.high / step):
+            self.line([(value, 0), (value, self.top)], "faint", width=1)
+            self.text(self.x(value), HEIGHT - BOTTOM + 16, f"{value:.3g}")
         self.text(WIDTH / 2, HEIGHT - 6, label)
 
     def x(self, value: float) -> float:
@@ -553,16 +532,14 @@ class _Axes:
     def text(self, x: float, y: float, words: str, color: str = "ink") -> None:
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" fill="var(--{color})">{words}</text>')
 
-    def steps(self, edges: Float64, heights: Float64, color: str, dashes: str) -> None:
-        points = [(edges[0], 0.0)]
-        for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
-            points += [(left, height), (right, height)]
-        self.line([*points, (edges[-1], 0.0)], color, dashes)
+    def legend(self, *entries: tuple[str, str]) -> None:
+        for at, (words, color) in zip((-90, 90), entries, strict=True):
+            self.text(WIDTH / 2 + at, 16, words, color)
 
-    def line(self, points: list[tuple[float, float]], color: str, dashes: str = "none") -> None:
+    def line(self, points: Iterable[tuple[float, float]], color: str, dashes: str = "none", width: int = 2) -> None:
         shown = " ".join(f"{self.x(float(x)):.1f},{self.y(float(y)):.1f}" for x, y in points)
         self.parts.append(
-            f'<polyline points="{shown}" fill="none" stroke="var(--{color})" stroke-width="2" '
+            f'<polyline points="{shown}" fill="none" stroke="var(--{color})" stroke-width="{width}" '
             f'stroke-dasharray="{dashes}"/>'
         )
 
@@ -579,32 +556,30 @@ def score_figure(calibration: CameraCalibration, condition: str, best: float | N
     shares = [np.histogram(one, edges)[0] / max(1, len(one)) for one in (impostors, matches)]
     top = 1.1 * max(float(one.max()) for one in shares)
     axes = _Axes(float(edges[0]), float(edges[-1]), top, "score", "scores of impostors and matches, and the best score")
-    axes.steps(edges, shares[0], "orange", "none")
-    if len(matches):
-        axes.steps(edges, shares[1], "blue", "6 3")
+    for heights, color, dashes in zip(shares, ("orange", "blue"), ("none", "6 3"), strict=True):
+        axes.line(zip(np.repeat(edges, 2), [0, *np.repeat(heights, 2), 0], strict=True), color, dashes)
     if math.isfinite(threshold):
         axes.line([(threshold, 0), (threshold, top)], "grey", "2 4")
     if best is not None:
         axes.line([(best, 0), (best, top)], "ink")
-    axes.text(WIDTH / 2 - 90, 16, f"impostors ({len(impostors):,})", "orange")
-    axes.text(WIDTH / 2 + 90, 16, f"matches ({len(matches):,}), dashed", "blue")
+    axes.legend((f"impostors ({len(impostors):,})", "orange"), (f"matches ({len(matches):,}), dashed", "blue"))
     return axes.svg()
 
 
 def tippett_figure(calibration: CameraCalibration) -> str:
     """Return the Tippett plot of the calibration's own scores: fraction of ratios at least as large."""
     assert calibration.ratios is not None
-    known = [list(map(calibration.ratios.ratio, one.tolist())) for one in (calibration.matches, calibration.impostors)]
-    ratios = [np.sort(np.array([one for one in part if one is not None])) for part in known]
     low, high = calibration.ratios.bounds
     margin = 0.05 * (high - low)
     axes = _Axes(low - margin, high + margin, 1.05, "log10 likelihood ratio", "Tippett plot")
-    for values, color, dashes in zip(ratios, ("blue", "orange"), ("6 3", "none"), strict=True):
-        axes.line([*_at_least(values, low - margin)], color, dashes)
+    for scores, color, dashes in ((calibration.matches, "blue", "6 3"), (calibration.impostors, "orange", "none")):
+        known = (calibration.ratios.ratio(one) for one in scores.tolist())
+        ratios = np.unique([one for one in known if one is not None], return_counts=True)
+        shares = 1 - np.cumsum([0, *ratios[1]]) / ratios[1].sum()
+        axes.line(zip([low - margin, *np.repeat(ratios[0], 2)], np.repeat(shares, 2), strict=False), color, dashes)
     for share in (0.5, 1.0):
         axes.text(LEFT - 18, axes.y(share) + 4, f"{share:.0%}")
-    axes.text(WIDTH / 2 - 90, 16, "matches, dashed", "blue")
-    axes.text(WIDTH / 2 + 90, 16, "impostors", "orange")
+    axes.legend(("matches, dashed", "blue"), ("impostors", "orange"))
     return axes.svg()
 
 
@@ -640,21 +615,3 @@ def matrix_figure(results: Sequence[Identification], first: int = 1) -> str:
             if score is not None and score >= found.threshold:
                 parts.append(f'<circle cx="{x + cell / 2 - 0.5:.1f}" cy="{y + 8.5:.1f}" r="3.5" fill="var(--page)"/>')
     return "".join(parts) + "</svg>"
-
-
-def _at_least(values: Float64, left: float) -> Iterator[tuple[float, float]]:
-    """Yield the corners of the step function that gives the fraction of values at least as large."""
-    thinned = values if len(values) <= 400 else values[np.linspace(0, len(values) - 1, 400).astype(int)]
-    yield left, 1.0
-    for at, value in enumerate(thinned.tolist()):
-        yield value, 1 - at / len(thinned)
-        yield value, 1 - (at + 1) / len(thinned)
-
-
-def _ticks(low: float, high: float) -> Iterator[float]:
-    step = 10 ** math.floor(math.log10((high - low) / 4))
-    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) <= 8)
-    at = math.ceil(low / step)
-    while at * step <= high:
-        yield at * step
-        at += 1
