@@ -41,6 +41,16 @@ def test_learned_bases_have_no_p_values(rng):
         index.search(signals[:2], scoring="hamming")
 
 
+def test_inner_products_grow_with_the_signals(rng):
+    """The two bytes of a factor hold the norms of very small and very large signals."""
+    signals, queries, found = steep(rng, 700), steep(rng, 4), []
+    for scale in (1.0, 1e-9, 1e9):
+        index = make(scale * signals, metric="inner_product")
+        index.add(scale * signals)
+        found.append(index.search(queries, k=700).scores / scale)
+    assert_allclose(found[1:], found[:1] * 2, rtol=2e-3, atol=2e-3 * found[0].max())
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_rescored_p_values_are_exact_or_nan(rng, options):
     """Only a random basis has a null for exact scores; with a learned basis the isotropic null would give 3e-11."""

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 Int8 = npt.NDArray[np.int8]
 
-SLACK = 1e-5
-"""Amount by which significance thresholds are lowered for kernels; the p-value of a hit decides."""
-
 Scored = Iterable[tuple[Int64, Int64, Array]]
 """Ids, rows and scores (n_queries, n_entries) of blocks of entries."""
 
@@ -248,7 +245,7 @@ class CodeComparison(CodeSearch, Comparison):
 
     def null_bounds(self, threshold: float) -> Array:
         least = threshold * (1.0 if self.spreads is None else self.spreads)
-        return _lowered(np.where(self.norms > 0, least - SLACK * (np.abs(least) + 0.1), np.inf))
+        return _lowered(np.where(self.norms > 0, least, np.inf))
 
     @property
     def null(self) -> Null | None:
@@ -500,5 +497,6 @@ def code_blocks(ranges: Sequence[CodeRange], n_rows: int) -> Iterator[tuple[Int6
 
 
 def _lowered(thresholds: Float64) -> Float32:
+    """Return bounds for kernels that rounding does not put above a threshold; the value of a hit decides."""
     with np.errstate(over="ignore"):
         return np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))
