@@ -39,8 +39,8 @@ def test_workflows_run_every_target_and_name_what_exists():
     run = set(re.findall(r"run: make ([\w-]+)$|^ {10}- ([\w-]+)$", whole, flags=re.MULTILINE))
     named = {one or other for one, other in run}
     assert named <= targets
-    # These are a part of `test`, an emulation of the ARM job, hours of measurements, or no tests.
-    assert targets - named == {"test-fast", "test-arm", "bench", "cameras", "clean"}
+    # These are an emulation of the ARM job, hours of measurements, or no tests.
+    assert targets - named == {"test-arm", "bench", "cameras", "clean"}
     assert "needs: [tests, wheels, sdist]" in workflows["release"]
     assert "uses: ./.github/workflows/tests.yml" in workflows["release"]
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
