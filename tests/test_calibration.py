@@ -237,6 +237,9 @@ def test_an_index_with_originals_calibrates_itself(rng, tmp_path):
     assert pickle.loads(pickle.dumps(memory)).calibrate().to_json() == expected
     with pytest.raises(ValueError, match="keeps no originals to calibrate with; give impostors"):
         ts.Index.from_recipe(memory.recipe).calibrate()
+    few = ts.Index(128, family="grouped", n_bytes=8, originals="float32", random_state=1)
+    few.add(rng.standard_normal((30, 128)))
+    assert few.calibrate(false_alarm=0.3).n_queries == 30, "fewer entries than the searches of a calibration return"
 
 
 def test_an_index_stores_nothing_of_its_signals_unless_asked(rng, tmp_path):
