@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Float32, Float64
+from .._arrays import Float64
 from ..index import Index
 from .database import Camera, CameraDatabase, code_scores
 from .fingerprint import FingerprintSums, Residual
@@ -82,36 +82,43 @@ def enroll(
         raise ValueError(f"camera must be a non-empty name, got {camera!r}")
     if not paths:
         raise ValueError("paths must name at least one photograph")
-    read = [*read_residuals(paths, size=database.size, progress=progress)]
-    refused = [one for one in read if isinstance(one, PhotographError)]
-    readings = [one for one in read if isinstance(one, Reading)]
+    refused, readings = list[PhotographError](), list[Reading]()
+    for read in read_residuals(paths, size=database.size, progress=progress):
+        (refused if isinstance(read, PhotographError) else readings).append(read)  # type: ignore[arg-type]
     _check_any(readings, refused)  # before anything is created
     with database.writing():
         known = database.camera(camera) if camera in database else None
         readings = _distinct(database, readings, refused)
-        frame = known.frame if known is not None else _commonest([one.photograph.frame() for one in readings])
+        frames = [one.photograph.frame() for one in readings]
+        frame = max(dict.fromkeys(frames), key=frames.count, default=(0, 0)) if known is None else known.frame
         readings = _of_one_frame(readings, frame, refused)
         _check_any(readings, refused)
-        assert frame is not None
+        before = Camera(camera, frame, [], None, None, [], {}) if known is None else known
         if keep_fingerprints and known is not None and known.whole is None:
             database.whole(known)  # raises
-        whole = keep_fingerprints if keep_fingerprints is not None else known is not None and known.whole is not None
+        whole = before.whole is not None if keep_fingerprints is None else keep_fingerprints
         sums = FingerprintSums.of(one.residual for one in readings)
         sums = sums if known is None else database.sums(known) + sums
         correlations, scores = leave_one_out(database, sums, readings)
         if sums.n_photographs >= MIN_FOR_OUTLIERS and not keep_outliers:
             outlying = find_outliers(correlations, size=database.size)
             for at in outlying:
-                words = _outlier_words(correlations[at], correlations)
-                refused.append(PhotographError(readings[at].photograph.path, words))
+                problem = (
+                    "does not fit the other photographs of the camera: its correlation with their fingerprint is "
+                    f"{correlations[at]:.4f}, the median is {np.median(correlations):.4f}; check whether another "
+                    "camera took it, or whether it was edited"
+                )
+                refused.append(PhotographError(readings[at].photograph.path, problem))
                 sums = sums.without(readings[at].residual)
             readings = [one for at, one in enumerate(readings) if at not in outlying]
             _check_any(readings, refused)
             if outlying:
                 correlations, scores = leave_one_out(database, sums, readings)
-        before = Camera(camera, frame, [], None, None, [], {}) if known is None else known
         distinct = _of_distinct_scenes(before, readings)
-        records = [_record(one, names=keep_names, hashes=keep_hashes, exif=keep_exif) for one in readings]
+        records = [one.photograph.record(names=keep_names, hashes=keep_hashes, exif=keep_exif) for one in readings]
+        for one, record in zip(readings, records, strict=True):
+            if keep_hashes and one.scene is not None:
+                record["scene"] = one.scene.hex()
         changed = replace(
             before,
             photographs=before.photographs + records,
@@ -133,9 +140,9 @@ def leave_one_out(database: CameraDatabase, sums: FingerprintSums, readings: lis
         return np.empty(0), np.empty(0)
     correlations, scores = [], []
     for one in readings:
-        fingerprint = sums.without(one.residual).fingerprint().ravel()
-        query = one.residual.query
-        correlations.append(_correlation(query, fingerprint))
+        fingerprint, query = sums.without(one.residual).fingerprint().ravel(), one.residual.query
+        norm = float(np.linalg.norm(query)) * float(np.linalg.norm(fingerprint))
+        correlations.append(float(query @ fingerprint) / norm if norm else 0.0)
         index = Index(database.size**2, family="adaptive", n_bits=database.n_bits, random_state=0)
         index.add(fingerprint[np.newaxis])
         scores.append(code_scores(index, query[np.newaxis], [0])[0, 0])
@@ -146,19 +153,6 @@ def find_outliers(correlations: Float64, *, size: int) -> list[int]:
     """Return positions of photographs whose correlation with the others is far below the median and within noise."""
     limit = min(OUTLIER_SHARE * float(np.median(correlations)), OUTLIER_DEVIATIONS / size)
     return np.flatnonzero(correlations < limit).tolist()
-
-
-def _correlation(first: Float32, second: Float32) -> float:
-    norm = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
-    return float(first @ second) / norm if norm else 0.0
-
-
-def _outlier_words(correlation: float, correlations: Float64) -> str:
-    return (
-        f"does not fit the other photographs of the camera: its correlation with their fingerprint is "
-        f"{correlation:.4f}, the median is {np.median(correlations):.4f}; check whether another camera took it, or "
-        "whether it was edited"
-    )
 
 
 def _notes(database: CameraDatabase, sums: FingerprintSums, correlations: Float64, n_repeated: int) -> list[str]:
@@ -177,11 +171,6 @@ def _notes(database: CameraDatabase, sums: FingerprintSums, correlations: Float6
             "count as known matches; enroll photographs of different scenes"
         )
     return notes
-
-
-def _record(reading: Reading, *, names: bool, hashes: bool, exif: bool) -> dict[str, Any]:
-    scene = {"scene": reading.scene.hex()} if hashes and reading.scene is not None else {}
-    return reading.photograph.record(names=names, hashes=hashes, exif=exif) | scene
 
 
 def _distinct(database: CameraDatabase, readings: list[Reading], refused: list[PhotographError]) -> list[Reading]:
@@ -203,28 +192,17 @@ def _distinct(database: CameraDatabase, readings: list[Reading], refused: list[P
     return kept
 
 
-def _of_one_frame(
-    readings: list[Reading], frame: tuple[int, int] | None, refused: list[PhotographError]
-) -> list[Reading]:
+def _of_one_frame(readings: list[Reading], frame: tuple[int, int], refused: list[PhotographError]) -> list[Reading]:
     """Return the photographs of the camera's frame size; add errors for the others."""
-    kept = []
     for one in readings:
-        if one.photograph.frame() == frame:
-            kept.append(one)
-            continue
-        (width, height), wanted = one.photograph.frame(), f"{frame[0]} x {frame[1]}" if frame else ""
-        refused.append(
-            PhotographError(
-                one.photograph.path,
-                f"has {width} x {height} pixels, but the photographs of this camera have {wanted}; use photographs as "
-                "the camera stored them, or enroll other sizes as another camera",
+        width, height = one.photograph.frame()
+        if (width, height) != frame:
+            problem = (
+                f"has {width} x {height} pixels, but the photographs of this camera have {frame[0]} x {frame[1]}; use "
+                "photographs as the camera stored them, or enroll other sizes as another camera"
             )
-        )
-    return kept
-
-
-def _commonest(frames: list[tuple[int, int]]) -> tuple[int, int] | None:
-    return max(dict.fromkeys(frames), key=frames.count) if frames else None
+            refused.append(PhotographError(one.photograph.path, problem))
+    return [one for one in readings if one.photograph.frame() == frame]
 
 
 def _check_any(readings: list[Reading], refused: list[PhotographError]) -> None:
@@ -262,16 +240,15 @@ def _whole(
     database: CameraDatabase, known: Camera | None, readings: list[Reading], progress: Progress | None
 ) -> FingerprintSums:
     """Return the sums over the whole frame of all photographs of a camera; the new ones are read again, one by one."""
-    residuals = (read_residual(one.photograph.path, size=None).residual for one in readings)
-    sums = FingerprintSums.of(_counted(residuals, len(readings), progress))
+
+    def residuals() -> Iterator[Residual]:
+        for done, one in enumerate(readings, 1):
+            yield read_residual(one.photograph.path, size=None).residual
+            if progress is not None:
+                progress(done, len(readings))
+
+    sums = FingerprintSums.of(residuals())
     return sums if known is None else database.whole(known) + sums
-
-
-def _counted(residuals: Iterator[Residual], n: int, progress: Progress | None) -> Iterator[Residual]:
-    for done, one in enumerate(residuals, 1):
-        yield one
-        if progress is not None:
-            progress(done, n)
 
 
 def _rounded(scores: Float64) -> list[float]:

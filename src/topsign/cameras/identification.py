@@ -298,6 +298,7 @@ NOT_EXCLUDED = (
     "This does not exclude the cameras, because the pattern may be hidden in dark, saturated, strongly compressed or "
     "edited photographs."
 )
+TOO_FEW = "No likelihood ratio is stated, because there are too few scores of known matches."
 ANOTHER_COPY = "Compare further photographs of the same origin, or a less compressed copy of this one."
 
 
@@ -403,18 +404,16 @@ class _Comparison:
             reading = read_residual(path, size=None)
             if not self.search and min(reading.photograph.frame()) >= self.database.size:
                 raise  # the crop has too few usable pixels
-        frames = {name: reading.photograph.frame(name) for name in self.orientations}
-        possible = {
-            name: [one.name for one in self.cameras.values() if one.frame == frame] for name, frame in frames.items()
-        }
-        possible = {name: cameras for name, cameras in possible.items() if cameras and reading.photograph.size}
+        possible = dict[str, list[str]]()
+        for name in self.orientations if reading.photograph.size else ():
+            frame = reading.photograph.frame(name)
+            if cameras := [one.name for one in self.cameras.values() if one.frame == frame]:
+                possible[name] = cameras
         if not possible and not self.search:
             raise PhotographError(path, self._other_sizes(reading.photograph))
         n_comparisons = len(self.cameras) * len(possible)
-        null = self.calibration.null(reading.condition)
-        threshold = (
-            null.threshold(entry_level(self.false_alarm / self.n_tests, n_comparisons)) if possible else math.inf
-        )
+        level = entry_level(self.false_alarm / self.n_tests, n_comparisons)
+        threshold = self.calibration.null(reading.condition).threshold(level) if possible else math.inf
         best, tried = self._scores(reading, possible, threshold)
         candidates, excluded = list[CameraMatch](), list[CameraMatch]()
         for camera in sorted(best, key=lambda camera: -best[camera][0]):
@@ -445,13 +444,11 @@ class _Comparison:
             reading.residual.n_usable,
             0.0,
         )
-        changes: dict[str, Any] = {}
         if self.search and not found.is_match:
-            aligned, n, level = self._aligned(path, progress)
-            changes = {"aligned": aligned, "n_trials": n, "aligned_level": level}
+            aligned, n, level = self._aligned(reading, progress)
             if not n and not candidates:
                 raise PhotographError(path, self._other_sizes(reading.photograph))
-        found = replace(found, **changes)
+            found = replace(found, aligned=aligned, n_trials=n, aligned_level=level)
         return replace(found, warnings=self._warnings(found), seconds=time.perf_counter() - start)
 
     def _scores(
@@ -476,7 +473,8 @@ class _Comparison:
     ) -> CameraMatch:
         log10 = self.calibration.null(reading.condition).log10_p_value(score)
         log10_e = log10 + math.log10(self.n_tests * n_comparisons)
-        ratio, note = _ratio(self.calibration.ratios, score)
+        ratios = self.calibration.ratios
+        ratio = None if ratios is None else ratios.ratio(score)
         return CameraMatch(
             camera.name,
             score,
@@ -486,34 +484,31 @@ class _Comparison:
             log10_e,
             ratio,
             None if ratio is None else verbal(ratio),
-            note,
+            TOO_FEW if ratios is None else ratios.note(score),
             _pce(self.database, camera.name, reading.residual),
             orientation,
             len(camera.photographs),
             camera.photograph_of_scene(reading.scene),
         )
 
-    def _aligned(
-        self, path: str | os.PathLike[str], progress: Progress | None
-    ) -> tuple[list[AlignedMatch], int, float]:
+    def _aligned(self, reading: Reading, progress: Progress | None) -> tuple[list[AlignedMatch], int, float]:
         """Return the best alignments with whole frames, the number of trials and the level of one of them."""
-        residual = read_residual(path, size=None).residual
-        query = residual.noise * residual.intensity
-        turned = {}
+        if reading.photograph.size is not None:
+            reading = read_residual(reading.photograph.path, size=None)
+        query = reading.residual.noise * reading.residual.intensity
+        turned, trials = dict[str, Float32](), dict[tuple[str, str], int]()
         for name in self.orientations:
             turns, mirrored = ORIENTATIONS[name]
             turned[name] = np.ascontiguousarray(np.rot90(query[:, ::-1] if mirrored else query, turns))
-        counts = {
-            (name, camera.name): n_trials(one.shape, camera.frame[::-1], self.search)
-            for name, one in turned.items()
-            for camera in self.whole
-        }
-        pairs = [(name, camera) for name in turned for camera in self.whole if counts[name, camera.name]]
-        n = sum(counts.values()) + len(pairs)  # at the alignment of a match, all cameras are compared
-        if not n:
+            counts = {
+                (name, one.name): n_trials(turned[name].shape, one.frame[::-1], self.search) for one in self.whole
+            }
+            trials |= {pair: count for pair, count in counts.items() if count}
+        if not trials:
             return [], 0, 0.0
+        n = sum(trials.values()) + len(trials)  # at the alignment of a match, all cameras are compared
         level = entry_level(self.false_alarm / self.n_tests, n)
-        found: dict[str, AlignedMatch] = {}
+        found, done = dict[str, AlignedMatch](), 0
 
         def compare(name: str, camera: Camera, scale: float | None = None) -> AlignedMatch:
             spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
@@ -527,20 +522,23 @@ class _Comparison:
                 found[camera.name] = one
             return one
 
-        done = 0
-        for name, query in turned.items():
-            order = self._shortlisted(query, [camera for other, camera in pairs if other == name])
+        for name in turned:
+            order = self._shortlisted(turned[name], [one for one in self.whole if (name, one.name) in trials])
             for camera in order:
                 match, done = compare(name, camera), done + 1
-                is_match = all(_aligned_tests(match, level))
                 if progress is not None:
-                    progress(len(pairs) if is_match else done, len(pairs))
-                if is_match:
+                    progress(done, len(trials))
+                if all(_aligned_tests(match, level)):
                     for other in order:
                         if other.frame == camera.frame and other.name != camera.name:
                             compare(name, other, match.alignment.scale)
-                    return _best_first(found)[: self.k], n, level
-        return _best_first(found)[: self.k], n, level
+                    break
+            else:
+                continue
+            break
+        if progress is not None:
+            progress(len(trials), len(trials))
+        return sorted(found.values(), key=lambda one: -one.alignment.pce)[: self.k], n, level
 
     def _shortlisted(self, query: Float32, cameras: list[Camera]) -> list[Camera]:
         """Return cameras in the order of the code scores that they have if the photograph shows the frame's centre."""
@@ -576,13 +574,10 @@ class _Comparison:
         return warnings
 
     def _other_sizes(self, photograph: Photograph) -> str:
-        frames = [one.frame for one in self.cameras.values()]
-        if set(self.search) == set(SEARCHES):
-            return _other_sizes(photograph, frames)
         enrolled = "" if self.whole else "enroll the cameras with --fingerprints and "
-        return _other_sizes(
-            photograph, frames, f"; {enrolled}search for crops and scaled copies with --search crop,scale"
-        )
+        advice = f"; {enrolled}search for crops and scaled copies with --search crop,scale"
+        is_searched = set(self.search) == set(SEARCHES)
+        return _other_sizes(photograph, [*self.cameras.values()], "" if is_searched else advice)
 
 
 def _aligned_tests(one: AlignedMatch, level: float) -> tuple[bool, bool]:
@@ -600,12 +595,6 @@ def verbal(log10: float) -> str:
     return LikelihoodRatio(one, one, one).words[0]
 
 
-def _ratio(ratios: LikelihoodRatios | None, score: float) -> tuple[float | None, str]:
-    if ratios is None:
-        return None, "No likelihood ratio is stated, because there are too few scores of known matches."
-    return ratios.ratio(score), ratios.note(score)
-
-
 def _ratio_words(one: CameraMatch) -> str:
     if one.log10_likelihood_ratio is None:
         return one.ratio_note
@@ -616,10 +605,6 @@ def _ratio_words(one: CameraMatch) -> str:
 def _is_supported(one: CameraMatch) -> bool:
     """Return whether a test other than the significance of the score supports a camera."""
     return one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED
-
-
-def _best_first(found: dict[str, AlignedMatch]) -> list[AlignedMatch]:
-    return sorted(found.values(), key=lambda one: -one.alignment.pce)
 
 
 def calibrate(
@@ -763,7 +748,7 @@ def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, st
         )
     comparable = [one for one in cameras if one.frame == reading.photograph.frame()]
     if not comparable:
-        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras]))
+        raise PhotographError(path, _other_sizes(reading.photograph, cameras))
     names = [one.name for one in comparable if one.photograph_of_scene(reading.scene) is None]
     if not names:
         raise PhotographError(path, "shows a scene that is enrolled for every camera of its size")
@@ -793,8 +778,8 @@ def _scene(one: CameraMatch) -> str:
     )
 
 
-def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]], advice: str = "") -> str:
-    known = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(frames)) or "none"
+def _other_sizes(photograph: Photograph, cameras: list[Camera], advice: str = "") -> str:
+    known = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(one.frame for one in cameras)) or "none"
     return (
         f"has {photograph.width} x {photograph.height} pixels, and no camera of the database has photographs of this "
         f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor cropped, or "

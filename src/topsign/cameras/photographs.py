@@ -290,8 +290,7 @@ def _check(path: str | os.PathLike[str], image: Any, size: int | None) -> None:
     expected = SUFFIXES.get(Path(path).suffix.lower())
     if expected != form:
         raise PhotographError(path, f"is a {form} file, which its extension does not say; rename it if that is right")
-    if width * height > MAX_PIXELS:
-        _check_size(path, width, height, size)
+    _check_size(path, width, height, size)
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
         raise PhotographError(path, f"is animated or has {image.n_frames} pages; use files with one photograph each")
     if image.mode not in FULL_SCALE:
@@ -299,7 +298,6 @@ def _check(path: str | os.PathLike[str], image: Any, size: int | None) -> None:
             path, f"has pixels of mode {image.mode}, which cameras do not write; use the original file of the camera"
         )
     _check_samples(path, image)
-    _check_size(path, width, height, size)
 
 
 def _check_samples(path: str | os.PathLike[str], image: Any) -> None:
