@@ -10,13 +10,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import hypergeom
 
 import topsign as ts
-from topsign.families.agreement import Agreement
+from topsign.families import AdaptiveRecipe
 from topsign.search import pairs as module
 from topsign.store import segments
 
 pytestmark = pytest.mark.slow
 
 N_FEATURES = 96
+
+
+def adaptive_pairing(n_bits, n_pool):
+    return AdaptiveRecipe.make(n_features=n_pool, n_bits=n_bits, n_pool=n_pool, random_state=7).pairing()
 
 
 @pytest.fixture
@@ -52,14 +56,14 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     index.remove([names[i] for i in gone] if names else gone)
     ids = np.setdiff1d(np.arange(120), gone)
     agreements = plain_agreements(index, [names[i] for i in ids] if names else ids)
-    law = Agreement.of(index.recipe)
+    law = index.recipe.pairing()
     first, second = np.triu_indices(len(ids), 1)
     values = agreements[first, second]
     level = 1 - (1 - 0.01) ** (1 / len(first))
     calls = []
     for limit, kept in (
         ({"threshold": 0.5}, law.scores(values) >= 0.5),
-        ({"threshold": -1}, values >= -law.n_kept),
+        ({"threshold": -1}, values >= -index.recipe.n_kept),
         ({"false_alarm": 0.01}, law.log10_p_values(values) <= np.log10(level)),
     ):
         found = index.pairs(**limit, progress=lambda *done: calls.append(done))
@@ -188,7 +192,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_p_values_are_the_tail_of_the_law():
-    law = Agreement(6, 20)
+    law = adaptive_pairing(6, 20)
     chances = {}
     for common in range(7):
         for agree in range(common + 1):
@@ -200,7 +204,7 @@ def test_p_values_are_the_tail_of_the_law():
 
 
 def test_p_values_too_small_for_a_float_have_logarithms():
-    law = Agreement(2048, 8192)
+    law = adaptive_pairing(2048, 8192)
     codes = 2048 * np.log10(2) + np.log10(float(comb(8192, 2048) >> 6000)) + 6000 * np.log10(2)
     assert_allclose(law.log10_p_values(np.array([2048])), -codes, rtol=1e-12)  # equal codes, about 1e-2615
     logs = law.log10_p_values(np.arange(-2048, 2049, 64))
@@ -217,5 +221,5 @@ def test_scores_are_the_correlation_on_the_mean(correlation):
     index.add(np.vstack([u, v]))
     codes = index.get(range(3000)).codes.to_sparse()
     agreements = np.asarray(codes[:1500].multiply(codes[1500:]).sum(axis=1)).ravel()
-    scores = Agreement(128, 1024).scores(agreements)
+    scores = adaptive_pairing(128, 1024).scores(agreements)
     assert abs(scores.mean() - correlation) < 4 * scores.std() / np.sqrt(1500) + 0.01

@@ -109,11 +109,6 @@ class Codes:
         """Return the codes of this ``recipe`` from ``values`` that :meth:`to_form` wrote in ``form``, checked;
         reconstructions cannot be turned back into codes.
         """
-        return cls._of_form(form, values, recipe=recipe)
-
-    @classmethod
-    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
-        """Return what :meth:`from_form` does; families with further forms override it."""
         if form != "codes":
             raise ValueError(f"codes cannot be made from form={form!r}")
         return cls(values["code"], recipe=recipe)

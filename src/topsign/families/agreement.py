@@ -41,45 +41,30 @@ class AgreementPairing(Pairing):
     def prepare(self, codes: Bytes) -> CodeSearch:
         return CodeSearch(self.recipe.scoring_of(None), counted(self.recipe.levels(codes)))
 
-    def scores(self, values: Array) -> Float64:
-        return self._law.scores(values)
-
     def bound(self, score: float) -> float:
-        return self._law.least(lambda value: self._law.scores(value) >= score)
-
-    def log10_p_values(self, values: Array) -> Float64:
-        return self._law.log10_p_values(values)
+        return self._least(lambda value: self.scores(value) >= score)
 
     def null_bound(self, level: float) -> float:
-        return self._law.least(lambda value: probabilities(self._law.log10_p_values(value)) <= level)
+        return self._least(lambda value: probabilities(self.log10_p_values(value)) <= level)
+
+    def _least(self, test: Callable[[Int64], Array]) -> int:
+        """Return the smallest agreement that passes a monotone test, or one more than the largest if none does."""
+        low, high = -self.recipe.n_kept, self.recipe.n_kept + 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
+        return low
 
     @lazy
-    def _law(self) -> Agreement:
-        return Agreement.of(self.recipe)
+    def _groups(self) -> tuple[int, int, int]:
+        """Projections kept of each group of the pool, size of a group, and number of groups."""
+        n_largest, group_size, *n_groups = self.recipe.selection(self.recipe.n_kept)
+        return n_largest, group_size, *(n_groups or [1])
 
-
-@dataclass(frozen=True)
-class Agreement:
-    """Distribution of the agreement of two codes that keep ``n_largest`` projections of each group of the pool."""
-
-    n_largest: int
-    group_size: int
-    n_groups: int = 1
-
-    @classmethod
-    def of(cls, recipe: ProjectionSignsRecipe) -> Agreement:
-        """Return the distribution for codes of a recipe."""
-        return cls(*recipe.selection(recipe.n_kept))
-
-    @property
-    def n_kept(self) -> int:
-        """Largest agreement."""
-        return self.n_largest * self.n_groups
-
-    def log10_p_values(self, agreements: Array) -> Float64:
+    def log10_p_values(self, values: Array) -> Float64:
         """Return log10 of the probability that codes of independent signals have at least this agreement."""
-        values, inverse = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
-        common, weights = np.arange(self.n_kept + 1), self._common
+        agreements, inverse = np.unique(np.asarray(values, np.int64), return_inverse=True)
+        common, weights = np.arange(self.recipe.n_kept + 1), self._common
 
         def tail(agreed: Float64) -> Float64:
             some, shares = common[weights > -700], np.exp(weights[weights > -700])
@@ -98,41 +83,35 @@ class Agreement:
                 found.append(scipy.special.logsumexp(weights[some] + logs))
             return np.array(found)
 
-        return np.minimum(log10_tail(values.astype(np.float64), tail, log_tail), 0.0)[inverse]
+        return np.minimum(log10_tail(agreements.astype(np.float64), tail, log_tail), 0.0)[inverse]
 
     @lazy
     def _common(self) -> Float64:
         """Logarithms of the probabilities of 0, 1, ... common locations."""
-        common = np.arange(self.n_kept + 1)
-        if self.n_groups == 1:
-            return np.asarray(scipy.stats.hypergeom.logpmf(common, self.group_size, self.n_largest, self.n_largest))
-        return np.asarray(scipy.stats.binom.logpmf(common, self.n_groups, 1 / self.group_size))
+        common = np.arange(self.recipe.n_kept + 1)
+        n_largest, group_size, n_groups = self._groups
+        if n_groups == 1:
+            return np.asarray(scipy.stats.hypergeom.logpmf(common, group_size, n_largest, n_largest))
+        return np.asarray(scipy.stats.binom.logpmf(common, n_groups, 1 / group_size))
 
-    def scores(self, agreements: Array) -> Float64:
+    def scores(self, values: Array) -> Float64:
         """Return the correlations at which these agreements are expected."""
         expected, correlations = self._expected
-        return np.asarray(np.sign(agreements) * np.interp(np.abs(agreements), expected, correlations))
-
-    def least(self, test: Callable[[Int64], Array]) -> int:
-        """Return the smallest agreement that passes a monotone test, or one more than the largest if none does."""
-        low, high = -self.n_kept, self.n_kept + 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
-        return low
+        return np.asarray(np.sign(values) * np.interp(np.abs(values), expected, correlations))
 
     @lazy
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
         rho = np.sin(np.linspace(0, np.pi / 2, 400))
-        if self.n_groups > 1:
-            return np.maximum.accumulate(self.n_groups * grouped_expected_agreement(rho)), rho
-        limit = scipy.stats.norm.isf(self.n_largest / (2 * self.group_size))  # magnitudes above it are kept
+        n_largest, group_size, n_groups = self._groups
+        if n_groups > 1:
+            return np.maximum.accumulate(n_groups * grouped_expected_agreement(rho)), rho
+        limit = scipy.stats.norm.isf(n_largest / (2 * group_size))  # magnitudes above it are kept
         nodes, weights = np.polynomial.legendre.leggauss(300)
         x = limit + 4.5 * (nodes + 1)
         weights = 4.5 * weights * scipy.stats.norm.pdf(x)
         rest = np.sqrt(1 - rho[:-1] ** 2)[:, np.newaxis]
         along = rho[:-1, np.newaxis] * x
         both = scipy.special.ndtr((along - limit) / rest) - scipy.special.ndtr((-along - limit) / rest)
-        expected = np.append(2 * self.group_size * both @ weights, self.n_largest)
+        expected = np.append(2 * group_size * both @ weights, n_largest)
         return np.maximum.accumulate(expected), rho

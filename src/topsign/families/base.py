@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 METRICS = ("correlation", "inner_product")
 SCORINGS = ("hamming", "asymmetric")
 MAX_FEATURES = 2**28
-DEFAULTS = {
-    "metric": "correlation",
-    "random_state": 0,
-}  # of constructors; families without these parameters ignore them
-
+DEFAULTS = {"metric": "correlation", "random_state": 0}
+"""Defaults of constructors; families without these parameters ignore them."""
 
 ENTRY_POINTS = "topsign.families"
 """Group of entry points, by which installed packages define families: their names, and modules or recipe classes."""

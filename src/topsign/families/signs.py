@@ -217,11 +217,10 @@ class ProjectionSignsRecipe(ProjectedRecipe):
     def code_pvalues(self, codes: Bytes) -> Float64:
         """Return p-values of the agreements of all pairs."""
         from ..significance import probabilities
-        from .agreement import Agreement
 
         signs = self.levels(codes).astype(np.float32)
         agreements = np.rint(signs @ signs.T).astype(np.int64)
-        return probabilities(Agreement.of(self).log10_p_values(agreements.ravel())).reshape(agreements.shape)
+        return probabilities(self.pairing().log10_p_values(agreements.ravel())).reshape(agreements.shape)
 
     # Heads
 
@@ -329,9 +328,9 @@ class SignCodes(Codes):
         return {"bits": self.to_bits()} | self._factors() if form == "bits" else super().to_form(form)
 
     @classmethod
-    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
+    def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
         if form != "bits":
-            return super()._of_form(form, values, recipe=recipe)
+            return super().from_form(form, values, recipe=recipe)
         return cls.from_bits(values["bits"], recipe=recipe, factors=values.get("factor"))
 
     def _factors(self) -> dict[str, Array]:
@@ -477,9 +476,9 @@ class LocatedCodes(SignCodes):
         return located | self._factors()
 
     @classmethod
-    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
+    def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], *, recipe: Any) -> Self:
         if form != "sparse":
-            return super()._of_form(form, values, recipe=recipe)
+            return super().from_form(form, values, recipe=recipe)
         return cls.from_locations(values["locations"], values["signs"], recipe=recipe, factors=values.get("factor"))
 
     def to_sparse(self) -> scipy.sparse.csr_array:

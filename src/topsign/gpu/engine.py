@@ -108,7 +108,10 @@ class GpuEngine(KernelEngine):
         """Yield the codes of each chunk, which stay on the device until the next chunk is requested."""
         bases = run.starts.tolist()
         for planes, chunk, base in zip(self.chunks.load(run.chunks), run.chunks, bases, strict=False):
-            alive = None if chunk.alive is None else self.device.put(bitmap_words(chunk.alive))
+            alive = None
+            if chunk.alive is not None:
+                padding = bytes(-len(chunk.alive) % 4)
+                alive = self.device.put(np.frombuffer(chunk.alive.tobytes() + padding, np.uint32))
             yield Part(planes, len(chunk), None, alive, base)
 
     def _format(self, scoring: Scoring) -> CodeFormat:
@@ -245,13 +248,6 @@ class ResidentChunks:
             planes = self.device.put(chunk.planes)
             self.device.wait()
         return planes
-
-
-def bitmap_words(alive: Bytes) -> Array:
-    """Convert a bitmap of bytes to words of 32 bits."""
-    padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
-    padded[: len(alive)] = alive
-    return padded.view(np.uint32)
 
 
 def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, values: Float32) -> Hits:

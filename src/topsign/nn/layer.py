@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._arrays import Float32
 from .._checks import check_choice, check_count, suggests_keywords
 from .._files import Record
 from .._random import RandomState
@@ -398,21 +397,15 @@ def compress(
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
         layer.codes[part] = torch.from_numpy(encoder.encode(values))
-        _keep_weights(layer, part, values)
+        if layer.shortlist_weights is not None:
+            scales = layer.shortlist_scales
+            held = Shortlist.of(1, values, "original" if scales is None else "int8")
+            layer.shortlist_weights[part] = torch.from_numpy(held.weights).to(layer.shortlist_weights.dtype)
+            if scales is not None:
+                scales[part] = torch.from_numpy(held.row_scales)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)
     return layer.to(weight.device)
-
-
-def _keep_weights(layer: CompressedLinear, part: slice, values: Float32) -> None:
-    """Copy a block of weights into the shortlist, if there is one."""
-    if layer.shortlist is None or layer.shortlist_weights is None:
-        return
-    storage = "int8" if layer.shortlist_scales is not None else "original"
-    held = Shortlist.of(layer.shortlist, values, storage)
-    layer.shortlist_weights[part] = torch.from_numpy(held.weights).to(layer.shortlist_weights.dtype)
-    if layer.shortlist_scales is not None and held.row_scales is not None:
-        layer.shortlist_scales[part] = torch.from_numpy(held.row_scales)
 
 
 def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> torch.nn.Module:

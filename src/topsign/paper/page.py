@@ -305,7 +305,12 @@ def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
     titles = ("Claims about experiments", EXPERIMENTS), ("Formulas and numbers that needed correction", FORMULAS)
     for title, outcomes in titles:
         rows = [
-            [f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>", MARKS[one.outcome], *_texts(one)]
+            [
+                f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>",
+                MARKS[one.outcome],
+                escape(one.ours),
+                escape(one.theirs),
+            ]
             for one in claims
             if one.outcome in outcomes
         ]
@@ -313,10 +318,6 @@ def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
             yield f"<h3>{title}</h3>"
             yield from table_rows("cards", ["The paper", "Verdict", "Ours", "Theirs"], rows)
     yield f"<p class='muted'>± is one standard error. {escape(RULE)}</p>"
-
-
-def _texts(one: Claim) -> list[str]:
-    return [escape(one.ours), escape(one.theirs)]
 
 
 def _curve(found: Curve, figures: Figures) -> Iterator[str]:

@@ -56,6 +56,7 @@ class Projection(ABC):
     """
 
     kind: ClassVar[str]
+    option_names: ClassVar[tuple[str, ...]] = ()  # of the constructor, besides shape and seed
     revision: ClassVar[int] = 1  # increased whenever the same seed gives different projections
     block_bytes: ClassVar[int] = 2**22  # bytes of projections per block: fits the cache, keeps threads busy
 
@@ -72,7 +73,7 @@ class Projection(ABC):
     @property
     def options(self) -> dict[str, Any]:
         """Options besides shape and seed."""
-        return {}
+        return {name: getattr(self, name) for name in self.option_names}
 
     @lazy
     def block_signals(self) -> int:

@@ -151,6 +151,7 @@ class Sparse(IndependentRows):
     """
 
     kind = "sparse"
+    option_names = ("density",)
 
     def __init__(
         self,
@@ -162,10 +163,6 @@ class Sparse(IndependentRows):
     ) -> None:
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         self.density = self.n_features**-0.5 if density == "auto" else check_positive(density, "density", maximum=1)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"density": self.density}
 
     @property
     def _row_bytes(self) -> float:
@@ -282,6 +279,7 @@ class Hadamard(StackedBlocks):
     """
 
     kind = "hadamard"
+    option_names = ("rounds",)
 
     def __init__(
         self, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None, rounds: int | None = None
@@ -289,10 +287,6 @@ class Hadamard(StackedBlocks):
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         power_of_two = self.n_features & (self.n_features - 1) == 0
         self.rounds = (3 if power_of_two else 6) if rounds is None else check_count(rounds, "rounds", maximum=64)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"rounds": self.rounds}
 
     @lazy
     def signs(self) -> Bytes:
@@ -323,6 +317,7 @@ class Circulant(StackedBlocks):
     """
 
     kind = "circulant"
+    option_names = ("spectrum",)
 
     def __init__(
         self,
@@ -334,10 +329,6 @@ class Circulant(StackedBlocks):
     ) -> None:
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         self.spectrum = check_choice(spectrum, "spectrum", ("unimodular", "gaussian"))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"spectrum": self.spectrum}
 
     def _flip_bits(self, block: int) -> Bytes:
         return random_bits(self.seed, "circulant signs", block, self.n_features)
