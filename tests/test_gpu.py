@@ -234,7 +234,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inpu
     inputs = rng.standard_normal((n_inputs, 48)).astype(np.float32)
     inputs[0] *= 1e-12
     inputs[-1] = 0
-    rounded = recipe.round_inputs(inputs, "asymmetric", part=None, name="inputs")
+    rounded = recipe.weight_encoder().logits(inputs, "asymmetric").inputs
     rounder = InputRounder(recipe, device=device)
     on_device = rounder.round(inputs)
     assert_array_equal(on_device.values, rounded.values)

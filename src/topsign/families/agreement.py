@@ -59,7 +59,7 @@ class AgreementPairing(Pairing):
     def _groups(self) -> tuple[int, int, int]:
         """Projections kept of each group of the pool, size of a group, and number of groups."""
         n_largest, group_size, *n_groups = self.recipe.selection(self.recipe.n_kept)
-        return n_largest, group_size, *(n_groups or [1])
+        return n_largest, group_size, n_groups[0] if n_groups else 1
 
     def log10_p_values(self, values: Array) -> Float64:
         """Return log10 of the probability that codes of independent signals have at least this agreement."""

@@ -21,7 +21,7 @@ from ..kernels import FACTOR_BYTES, RoundedQueries, Scoring
 from ..projections import Principal, Projection, make_projection
 from ..projections.blocks import Block, float_blocks
 from .base import MAX_FEATURES, Recipe
-from .comparison import Int8, Null, counted, signs_of
+from .comparison import Int8, Null
 from .weight_encoder import LevelWeightEncoder, WeightEncoder
 
 MAX_BLOCKS = 2**16  # n_pool / n_features
@@ -226,13 +226,6 @@ class ProjectedRecipe(Recipe):
     @abstractmethod
     def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
         """Return queries whose values are the products with :meth:`weight_vectors` of codes, times factors."""
-
-    def round_inputs(self, inputs: Array, scoring: str, *, part: slice | None, name: str) -> RoundedQueries:
-        """Return ``inputs`` of a head; values are products with vectors of weights, or equal minus different signs."""
-        projected, norms = self.project(inputs, part=part, name=name)
-        if scoring == "hamming":
-            return counted(signs_of(projected))
-        return self.rounded(projected, norms if self.projects_units else np.ones(len(norms)))
 
     @abstractmethod
     def logit_error(self) -> float:

@@ -13,7 +13,7 @@ from .._arrays import Array, Bytes, Float32, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import float_blocks
 from .base import check_real_valued
-from .comparison import products, rank_blocks
+from .comparison import counted, products, rank_blocks, signs_of
 
 if TYPE_CHECKING:
     from .projected import ProjectedRecipe
@@ -57,14 +57,7 @@ class WeightEncoder:
             self.recipe.weight_vectors(np.ascontiguousarray(weights[:, :-FACTOR_BYTES])) * scales, np.float32
         )
 
-    def logits(
-        self,
-        inputs: Array,
-        *,
-        part: slice | None = None,
-        scoring: str = "asymmetric",
-        name: str = "inputs",
-    ) -> Logits:
+    def logits(self, inputs: Array, scoring: str, *, part: slice | None = None, name: str = "inputs") -> Logits:
         """Return the products of these inputs, or a part of them, with any rows of this recipe."""
         check_real_valued(self.recipe, scoring, None)
         blocks = float_blocks(inputs, self.recipe.block_signals, part=part, name=name)
@@ -130,18 +123,14 @@ class LevelWeightEncoder(WeightEncoder):
     def nbytes(self) -> int:
         return self.recipe.n_bytes + FACTOR_BYTES
 
-    def logits(
-        self,
-        inputs: Array,
-        *,
-        part: slice | None = None,
-        scoring: str = "asymmetric",
-        name: str = "inputs",
-    ) -> Logits:
+    def logits(self, inputs: Array, scoring: str, *, part: slice | None = None, name: str = "inputs") -> Logits:
         check_real_valued(self.recipe, scoring, None)
-        factor = "log" if scoring == "asymmetric" else None
-        rounded = self.recipe.round_inputs(inputs, scoring, part=part, name=name)
-        return CodedLogits(self, rounded, self.recipe.scoring_of(factor, code_bytes=self.nbytes))
+        recipe = self.recipe
+        projected, norms = recipe.project(inputs, part=part, name=name)
+        if scoring == "hamming":
+            return CodedLogits(self, counted(signs_of(projected)), recipe.scoring_of(None, code_bytes=self.nbytes))
+        rounded = recipe.rounded(projected, norms if recipe.projects_units else np.ones(len(norms)))
+        return CodedLogits(self, rounded, recipe.scoring_of("log", code_bytes=self.nbytes))
 
     def error(self, weights: Array | None = None) -> float:
         return self.recipe.logit_error()

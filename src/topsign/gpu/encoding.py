@@ -271,7 +271,7 @@ class DeviceEncoder:
 
 
 class InputRounder:
-    """Rounding of inputs on a device, with the bits of ``recipe.round_inputs`` if the projection is a Hadamard one."""
+    """Rounding of inputs on a device, with the bits of the CPU if the projection is a Hadamard one."""
 
     def __init__(self, recipe: ProjectedRecipe, *, device: Device) -> None:
         self.recipe, self.device = recipe, device

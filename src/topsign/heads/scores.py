@@ -58,7 +58,7 @@ class Scores:
         n_rows = min(self.recipe.block_signals, max(1, BLOCK_VALUES // max(1, len(self))))
         for start in range(0, len(inputs), n_rows):
             rows = slice(start, min(start + n_rows, len(inputs)))
-            yield rows, encoder.logits(inputs, part=rows, scoring=self.scoring, name=name)
+            yield rows, encoder.logits(inputs, self.scoring, part=rows, name=name)
 
     def values(self, inputs: Logits, out: Array) -> None:
         """Write the scores of all classes to ``out``, (n_inputs, n_classes); biases are added in float64."""

@@ -39,9 +39,9 @@ def export_onnx(
         Model, example inputs, and output file.
     operators : "topsign" or "standard"
         "topsign" stores the codes, in custom operators that ONNX Runtime executes with
-        :func:`topsign.heads.onnx.session_options`; logits have the bits of the layer. "standard" needs only ONNX
-        Runtime: weight vectors are decoded and stored in one byte per weight and four per class, so the file is larger
-        than the codes, and weights are rounded by up to 1 / 254 of the largest weight of their class.
+        :func:`topsign.heads.onnx.session_options`; estimated logits have the bits of the layer. "standard" needs only
+        ONNX Runtime: weight vectors are decoded and stored in one byte per weight and four per class, so the file is
+        larger than the codes, and weights are rounded by up to 1 / 254 of the largest weight of their class.
     dynamic_shapes
         As in ``torch.onnx.export``. "batch" makes the first dimension of all inputs with two or more dimensions
         dynamic, with one common size; None fixes the shapes of the examples.
