@@ -346,6 +346,22 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ("add a.topsign signals.npy --ids few.npy", 2, "one per signal, got 2 ids for 300 signals"),
         ("add a.topsign signals.npy --timeout 1 --scheduler local", 2, "--timeout has no effect with --scheduler"),
         ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "-k has no effect with --false-alarm"),
+        ("search a.topsign queries.npy --force", 2, "--force goes with --false-alarm"),
+        (
+            "search a.topsign queries.npy --threshold 1 --false-alarm .1",
+            2,
+            "give --false-alarm or --threshold, not both",
+        ),
+        ("inspect --correlation .1", 2, "--correlation, --version and --scheduler go with an INDEX"),
+        ("regions a.topsign --check queries.npy", 2, "a.topsign has no regions to check"),
+        ("reproduce roc --seeds 5", 2, "--seeds has no effect on roc"),
+        ("plan --recall .9 --correlation .1", 2, "--correlation has no effect with --recall"),
+        ("plan --recall .9 --plot p.png", 2, "--plot has no effect with --recall"),
+        ("plan --correlation .1 --n-bytes 8", 2, "--n-bytes goes with --recall"),
+        ("plan --recall .9 --costs c.json --n-entries nan", 2, "--costs: cannot read c.json"),
+        ("plan --correlation .1 --plot p.txt", 2, "--plot must be one of .png, .svg, .pdf, got p.txt"),
+        ("evaluate signals.npy --page signals.npy", 2, "--page: signals.npy cannot be made: File exists"),
+        ("remove a.topsign --ids words.txt", 2, "the ids of this index are integers, got 'one'"),
         ("dedupe a.topsign -o g.txt --scheduler local", 2, "--output must be one of .parquet, .csv, .json, got g.txt"),
         ("dedupe a.topsign --false-alarm .5 --threshold .9", 2, "give --false-alarm or --threshold, not both"),
         ("regions a.topsign --check queries.npy --n-regions 9", 2, "--n-regions has no effect with --check"),
@@ -356,9 +372,71 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
 )
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):
     np.save("few.npy", [1, 2])
+    Path("words.txt").write_text("7\none\n")
     before = ts.open_index("a.topsign").ids
     assert words in run(command, code=code)
     np.testing.assert_array_equal(ts.open_index("a.topsign").ids, before)
+
+
+@pytest.mark.parametrize("n_entries", ["nan", "inf", "2.5"])
+def test_the_number_of_entries_is_whole(n_entries):
+    code = "--correlation .1 --false-alarm .01 --n-features 512 --detection .9"
+    assert f"--n-entries must be a whole number, got {n_entries}" in run(f"plan {code} --n-entries {n_entries}", code=2)
+
+
+def test_integer_ids_are_read_from_text(built):
+    """Ids in a text file have the type of the index's ids; an index without entries takes texts."""
+    Path("ids.txt").write_text("700\n701\n")
+    np.save("two.npy", np.load("signals.npy")[:2])
+    run("add a.topsign two.npy --ids ids.txt")
+    assert json.loads(run("list a.topsign --json"))[-2:] == [700, 701]
+    assert "2 removed, 300 entries left" in run("remove a.topsign --ids ids.txt")
+    ts.Index(N_FEATURES, family="grouped", n_bytes=8, path="empty.topsign").close()
+    run("add empty.topsign two.npy --ids ids.txt")
+    assert json.loads(run("list empty.topsign --json")) == ["700", "701"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_a_written_file_is_reported(built, suffix):
+    output = f"found.{suffix}"
+    assert run(f"search a.topsign queries.npy -k 3 -o {output}") == f"{output}: 6 rows"
+    assert json.loads(run(f"search a.topsign queries.npy -k 3 -o {output} --json")) == {"output": output, "rows": 6}
+
+
+def strict_json(text):
+    def refuse(constant):
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.filterwarnings("ignore:axes of 128 features")
+@pytest.mark.parametrize("options", ["--family trellis --n-bytes 8", "--family grouped --n-bytes 8"])
+@pytest.mark.parametrize("n_entries", [0, 300])
+def test_results_are_strict_json(folder, options, n_entries):
+    """Without entries, p-values or calibration, unknown numbers are null."""
+    run(f"build signals.npy -o i.topsign {options} --originals float16")
+    if not n_entries:
+        with ts.open_index("i.topsign") as index:
+            index.remove(index.ids)
+    limit = "--threshold 0.3" if "trellis" in options else "--false-alarm 0.1"
+    for command in (
+        "search i.topsign queries.npy -k 400",
+        f"search i.topsign queries.npy {limit}",
+        "list i.topsign",
+        "inspect i.topsign",
+        "verify i.topsign",
+        "regions i.topsign",
+        f"dedupe i.topsign {limit}",
+        "export i.topsign -o i.parquet",
+        "compact i.topsign",
+    ):
+        found = CliRunner().invoke(app, [*command.split(), "--json"])
+        assert found.exit_code == 0, found.output
+        strict_json(found.stdout)
+    rows = strict_json(CliRunner().invoke(app, ["search", "i.topsign", "queries.npy", "--json"]).stdout)
+    assert len(rows) == min(20, 2 * n_entries)
+    assert {row["p_value"] is None for row in rows} == ({"trellis" in options} if rows else set())
 
 
 def test_a_busy_index_is_reported(built):

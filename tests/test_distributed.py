@@ -663,6 +663,9 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
         rows = json.loads(output(f"search codes queries.npy -k 3 --json {place}"))
         assert [row["id"] for row in rows] == memory.search(queries, k=3).ids.ravel().tolist()
         assert json.loads(output(f"verify codes --json {place}"))["entries"] == 700
+        assert json.loads(output(f"inspect codes --json {place}"))["sizes"]["entries"] == 700
+        run(f"export codes -o codes.parquet {place}")
+        assert ts.export.read_parquet("codes.parquet").entries.ids.tolist() == list(range(700))
     rows = json.loads(output(f"search codes queries.npy --false-alarm 0.01 --scoring hamming --json {here}"))
     assert [row["id"] for row in rows] == memory.within(queries, false_alarm=0.01, scoring="hamming").ids.tolist()
     Path("tables").mkdir()

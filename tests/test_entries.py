@@ -166,7 +166,7 @@ def test_an_index_has_one_kind_of_ids(make_index, signals):
         named.add(signals[:1], ids=[7])
     with pytest.raises(TypeError, match=r"the ids of this index are texts, got no ids; give one text per signal"):
         named.add(signals[:1])
-    with pytest.raises(TypeError, match=r"texts, got among of dtype int64; index.ids lists them"):
+    with pytest.raises(TypeError, match=r"texts, got among of dtype int64; list the ids of the index"):
         named.search(signals[0], among=[1])
     with pytest.raises(TypeError, match="the ids of this index are integers, got among of texts"):
         numbered.search(signals[0], among=["x"])

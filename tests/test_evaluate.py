@@ -317,5 +317,7 @@ def test_unusable_signals_are_reported(rng):
         assert len(part.entries) + len(part.queries) == n_rows
         assert len(part.entries) >= 200
         assert len(part.queries) >= 10
+    some = split_signals(embeddings(rng, 600), None, n_entries=300, n_queries=200, seed=0)
+    assert (len(some.entries), len(some.queries)) == (300, 100)
     with pytest.raises(ValueError, match="n_bits must be in"):
         ts.evaluate(signals, n_bits=[65])

@@ -560,7 +560,7 @@ CALLS = [
     (lambda: made().add(X[0], ids=np.array([2**63], np.uint64)), ValueError, "got 9223372036854775808"),
     (lambda: made().add(X[0], ids=[1.0]), TypeError, "sequence of integers, got shape (1,) and dtype float64"),
     (lambda: made().add(X[0], ids=7), TypeError, "one-dimensional sequence of integers, got shape ()"),
-    (lambda: made().remove([0, 7]), ValueError, "ids must be in the index, but 7 is not; index.ids lists"),
+    (lambda: made().remove([0, 7]), ValueError, "ids must be in the index, but 7 is not; list the ids of the index"),
     (lambda: made().search(X, k=0), ValueError, "k must be at least 1, got 0"),
     (lambda: made().search(X, scoring="cosine"), ValueError, "scoring must be one of 'hamming', 'asymmetric'"),
     (lambda: made().search(X, rescore=X[:, 1:]), ValueError, "rescore must have 20 features, got 19"),

@@ -309,7 +309,9 @@ def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
 
 def raise_unknown_ids(ids: Array, name: str = "ids") -> NoReturn:
     """Raise ValueError for ids that belong to no entry."""
-    raise ValueError(f"{name} must be in the index, but {format_list(ids)} not; index.ids lists those that are")
+    raise ValueError(
+        f"{name} must be in the index, but {format_list(ids)} not; list the ids of the index to see those that are"
+    )
 
 
 def check_metadata(metadata: object, n_signals: int) -> list[bytes] | None:

@@ -7,7 +7,6 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,6 @@ import typer
 
 from .app import command, console, errors, fail, naming
 from .options import (
-    FAMILY,
     CodeOptions,
     IndexPath,
     Json,
@@ -30,7 +28,7 @@ from .options import (
     opened_index,
     read_ids,
 )
-from .output import as_json, bar, progress_bar, show_result, write_lines
+from .output import as_json, bar, show_result, write_lines
 
 if TYPE_CHECKING:
     from ..index import Index
@@ -45,30 +43,23 @@ INTERRUPTED = 130
 EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]
 
 
-@dataclass(frozen=True)
-class BuildOptions:
-    """Options of a new index beyond those of its codes."""
-
-    originals: Annotated[
-        str | None, typer.Option(help="Keep the signals on disk for rescoring: float32, float16 or int8.")
-    ] = None
-    regions: Annotated[
-        bool,
-        typer.Option("--regions", help="Learn regions, so that topsign search --recall visits only part of the index."),
-    ] = False
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted build, or add new files.")] = False
-    segment_entries: Annotated[
-        int | None, typer.Option(help="With --scheduler: entries per segment. (default: 64 MiB of codes)")
-    ] = None
-
-
 @command()
 def build(
     signals: SignalPath,
     output: Annotated[str, typer.Option("--output", "-o", help="The new index: a folder, s3://, gs:// ...")],
     codes: CodeOptions,
     source: SourceOptions,
-    options: BuildOptions,
+    originals: Annotated[
+        str | None, typer.Option(help="Keep the signals on disk for rescoring: float32, float16 or int8.")
+    ] = None,
+    regions: Annotated[
+        bool,
+        typer.Option("--regions", help="Learn regions, so that topsign search --recall visits only part of the index."),
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted build, or add new files.")] = False,
+    segment_entries: Annotated[
+        int | None, typer.Option(help="With --scheduler: entries per segment. (default: 64 MiB of codes)")
+    ] = None,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
@@ -92,16 +83,17 @@ def build(
     from ..store import exists
 
     there = exists(output)
-    if there and not options.resume:
+    if there and not resume:
         raise fail(f"{output} exists; use --resume to continue it, topsign add to add to it, or another name", code=2)
-    if scheduler is not None:
-        _build_on_cluster(signals, output, codes, source, options, scheduler)
+    if segment_entries is not None and scheduler is None:
+        raise fail("--segment-entries goes with --scheduler", code=2)
+    if scheduler is None:
+        _build_here(signals, output, codes, source, originals, there)
     else:
-        if options.segment_entries is not None:
-            raise fail("--segment-entries goes with --scheduler", code=2)
-        _build_here(signals, output, codes, source, options, there)
-    with opened_index(output, readonly=not options.regions, scheduler=scheduler) as index:
-        if options.regions and index.regions is None:
+        kept = {"originals": originals, "segment_entries": segment_entries}
+        _build_on_cluster(signals, output, codes, source, scheduler, **kept)
+    with opened_index(output, readonly=not regions, scheduler=scheduler) as index:
+        if regions and index.regions is None:
             text, _ = learn_regions(index)
             errors.print(text)
         n_segments = index.info["segments"]
@@ -111,13 +103,13 @@ def build(
 
 
 def _build_on_cluster(
-    signals: str, output: str, codes: CodeOptions, source: SourceOptions, options: BuildOptions, scheduler: str
+    signals: str, output: str, codes: CodeOptions, source: SourceOptions, scheduler: str, **kept: Any
 ) -> None:
     from ..signals import list_files, open_file
 
     columns = source.columns()
     first = open_file(list_files(signals)[0], source.vector_column, columns.names)
-    index = _new_index(codes, first.n_features)
+    index = codes.new_index(first.n_features)
     with cluster_client(scheduler) as client, bar("encoding") as progress:
         from .. import distributed
 
@@ -129,14 +121,13 @@ def _build_on_cluster(
             vector_column=source.vector_column,
             id_column=columns.id_column,
             metadata_columns=columns.metadata_columns,
-            originals=options.originals,
-            segment_entries=options.segment_entries,
             progress=progress,
+            **kept,
         )
 
 
 def _build_here(
-    signals: str, output: str, codes: CodeOptions, source: SourceOptions, options: BuildOptions, there: bool
+    signals: str, output: str, codes: CodeOptions, source: SourceOptions, originals: str | None, there: bool
 ) -> None:
     from ..index import open_index
     from ..signals import FilesRows
@@ -147,21 +138,14 @@ def _build_here(
             raise ValueError(f"{signals} holds no signals")
         if there:
             index = open_index(output)
-            _check_recipe(index, codes, options.originals)
+            _check_recipe(index, codes, originals)
         else:
-            place = {} if options.originals is None else {"originals": options.originals}
-            index = _new_index(codes, files[0].n_features, path=output, **place)
+            index = codes.new_index(files[0].n_features, path=output, originals=originals)
             if not index.is_fitted:
                 index.fit(FilesRows(files))
         with index:
             taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}
             _add_files(index, files, taken, source.columns(), f"topsign build {signals} -o {output} --resume")
-
-
-def _new_index(codes: CodeOptions, n_features: int, **place: Any) -> Index:
-    from ..index import Index
-
-    return Index(n_features, family=codes.family or FAMILY, **codes.given(), **place)
 
 
 @contextmanager
@@ -217,8 +201,8 @@ def _add_files(index: Index, files: list[SignalFile], taken: dict[str, int], col
     """Add the remaining signals in chunks."""
     total, done = sum(file.n_signals for file in files), sum(taken.values())
     try:
-        with progress_bar() as progress, _kept_interrupts() as raise_interrupt:
-            shown = progress.add_task("encoding", total=total, completed=done)
+        with bar("encoding") as progress, _kept_interrupts() as raise_interrupt:
+            progress(done, total)
             for file in files:
                 identity, rows, read_columns = file.identity(), file.rows(), columns.read(file)
                 for chunk in _chunks(file, rows.dtype.itemsize, taken[file.name]):
@@ -226,7 +210,7 @@ def _add_files(index: Index, files: list[SignalFile], taken: dict[str, int], col
                     with naming(file.name):
                         index.add(rows, rows=chunk, source=note, **read_columns(chunk))
                     done += chunk.stop - chunk.start
-                    progress.update(shown, completed=done)
+                    progress(done, total)
                     raise_interrupt()
     except KeyboardInterrupt:
         index.refresh()  # the interrupt may have come between a commit and its snapshot
@@ -323,7 +307,7 @@ def add(
             with naming(file.name):
                 columns = source.columns().read(file)(slice(0, file.n_signals))
                 columns |= {} if metadata is None else {"metadata": _read_metadata(metadata)}
-                columns |= {} if ids is None else {"ids": read_ids(ids)}
+                columns |= {} if ids is None else {"ids": read_ids(ids, opened)}
                 new = (opened.upsert if upsert else opened.add)(file.rows(), **columns)
             span = f", ids {min(new)} to {max(new)}" if len(new) else ""
             added.append({"file": file.name, "added": len(new)})
@@ -366,7 +350,7 @@ def remove(
     if bool(removed) == (ids is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
     with opened_index(index, timeout=timeout, scheduler=scheduler) as opened:
-        wanted = as_ids(opened, removed) if removed else read_ids(ids) if ids else []
+        wanted = read_ids(ids, opened) if ids else as_ids(opened, removed or [])
         opened.remove(wanted, erase=erase)
         record = {"index": index, "removed": len(wanted), "entries": len(opened)}
         show_result(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", record, json)
@@ -386,7 +370,7 @@ def get(
     """
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
         found = [{"id": one.id, "metadata": one.metadata} for one in opened.get(as_ids(opened, ids))]
-        write_lines([as_json(found)] if json else [as_json(one, indent=None) for one in found])
+        write_lines([as_json(found)] if json else (as_json(one, indent=None) for one in found))
 
 
 @command(name="list")

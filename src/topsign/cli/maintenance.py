@@ -13,19 +13,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .app import command, console, fail
+from .app import command, console, errors, fail
 from .options import IndexPath, Json, Scheduler, Timeout, Version, opened_index
-from .output import (
-    as_json,
-    bar,
-    check_output,
-    progress_bar,
-    show_null,
-    show_result,
-    show_table,
-    show_values,
-    write_lines,
-)
+from .output import bar, check_output, show_json, show_result, show_rows, show_values
 
 if TYPE_CHECKING:
     from .._arrays import Array
@@ -48,6 +38,7 @@ def inspect(
         list[float] | None, typer.Option(help="Show the error at this; may be repeated. (default: 0.05 0.1 0.2 0.5)")
     ] = None,
     version: Version = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Show the recipe, counts and sizes of an index; without an index, the processor, kernels and versions.
@@ -64,28 +55,29 @@ def inspect(
     topsign inspect
     """
     if index is None:
+        if correlation or (version, scheduler) != (None, None):
+            raise fail("--correlation, --version and --scheduler go with an INDEX", code=2)
         _show_system(json)
         return
-    with opened_index(index, readonly=True, version=version) as opened:
-        expected = [_expected(opened, rho) for rho in correlation or CORRELATIONS]
-        expected = [row for row in expected if row]
+    with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
+        found = {rho: opened.recipe.expected_match(rho) for rho in correlation or CORRELATIONS}
+        expected = [{"correlation": rho} | match for rho, match in found.items() if match is not None]
         header = opened.info["header"] | opened.recipe.described() | {"calibration": _calibration(opened)}
-        sizes = _sizes(opened) | _regions(opened)
         checked = opened.check(recall=None)
-        if checked.drift is not None:
-            sizes["energy_of_recent_codes"] = round(checked.drift, 4)
+        sizes = _sizes(opened, checked.drift)
         if json:
-            write_lines([as_json({"header": header, "sizes": sizes, "expected": expected})])
+            show_json({"header": header, "sizes": sizes, "expected": expected})
             return
         shown = {name: _shown(value) for name, value in header.items()}
         for name, value in sizes.items():
             shown[name.replace("_", " ")] = f"{value:,}" if isinstance(value, int) else str(value)
         show_values(shown, title=index)
-        show_null(opened, checked.null)
+        _warn_of_null(opened, checked.null)
     if expected:
         console.print("\nexpected of a match")
-        names = ("correlation", "distance", "deviation", "estimate, 95%")
-        show_table([_expected_cells(row) for row in expected], names)
+        interval = "{0[interval][0]:.3f} to {0[interval][1]:.3f}".format
+        forms: Any = {"correlation": "g", "distance": ".4f", "deviation": ".4f", "95% interval": interval}
+        show_rows(expected, list(forms), forms=forms)
 
 
 def _show_system(json: bool) -> None:
@@ -93,16 +85,15 @@ def _show_system(json: bool) -> None:
 
     found = {"topsign": __version__, **kernels.info()}
     if json:
-        write_lines([as_json(found)])
+        show_json(found)
         return
-    lists = {name: ", ".join(value) for name, value in found.items() if isinstance(value, list)}
-    reasons = {
-        name: "\n".join(f"{path}: {reason}" for path, reason in value.items())
-        for name, value in found.items()
-        if isinstance(value, dict)
-    }
-    plain = {name: "-" if value is None else str(value) for name, value in found.items()}
-    show_values(plain | lists | reasons, title="this machine")
+    shown = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            shown[name] = "\n".join(f"{path}: {reason}" for path, reason in value.items())
+        else:
+            shown[name] = ", ".join(value) if isinstance(value, list) else "-" if value is None else str(value)
+    show_values(shown, title="this machine")
 
 
 def _shown(value: object) -> str:
@@ -113,19 +104,9 @@ def _shown(value: object) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
 
 
-def _expected(index: Index, correlation: float) -> dict[str, Any]:
-    found = index.recipe.expected_match(correlation)
-    return {} if found is None else {"correlation": correlation} | found
-
-
-def _expected_cells(row: dict[str, Any]) -> list[str]:
-    low, high = row["interval"]
-    numbers = f"{row['correlation']:g}", f"{row['distance']:.4f}", f"{row['deviation']:.4f}"
-    return [*numbers, f"{low:.3f} to {high:.3f}"]
-
-
-def _sizes(index: Index) -> dict[str, Any]:
-    return {
+def _sizes(index: Index, drift: float | None) -> dict[str, Any]:
+    """Return the counts and sizes of an index, and the properties of its regions if it has any."""
+    sizes: dict[str, Any] = {
         "entries": len(index),
         "removed": index.info["removed"],
         "segments": index.info["segments"],
@@ -134,6 +115,11 @@ def _sizes(index: Index) -> dict[str, Any]:
         "code_bytes_per_entry": index.recipe.code_bytes,
         "bits_per_dimension": round(8 * index.recipe.code_bytes / index.n_features, 4),
     }
+    if index.regions is not None:
+        due = " (topsign regions is due: searches visit more than needed)" if index.regions.is_due else ""
+        sizes |= {"regions": index.regions.n_regions, "growth_since_learning": f"{index.regions.growth:.2f}{due}"}
+        sizes |= {"recall_of": index.regions.recall_of}
+    return sizes if drift is None else sizes | {"energy_of_recent_codes": round(drift, 4)}
 
 
 def _calibration(index: Index) -> dict[str, Any] | None:
@@ -145,15 +131,13 @@ def _calibration(index: Index) -> dict[str, Any] | None:
     return {"searches": found.n_queries, "from": source, "entries": found.n_entries, "level": found.level}
 
 
-def _regions(index: Index) -> dict[str, Any]:
-    """Return the properties of the regions; an empty dict without regions."""
-    found = index.regions
-    if found is None:
-        return {}
-    growth = f"{found.growth:.2f}" + (
-        " (topsign regions is due: searches visit more than needed)" if found.is_due else ""
-    )
-    return {"regions": found.n_regions, "growth_since_learning": growth, "recall_of": found.recall_of}
+def _warn_of_null(index: Index, null: Any) -> None:
+    """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
+    if index.calibration is None and not null.trusted:
+        remedy = "topsign calibrate learns a null that does" + (
+            "" if index.recipe.parameters().get("center") else ", --center helps"
+        )
+        errors.print(f"p-values do not fit these signals: {null}; {remedy}", label="warning:", color="yellow")
 
 
 @command()
@@ -173,8 +157,7 @@ def verify(index: IndexPath, version: Version = None, scheduler: Scheduler = Non
         sizes = {"entries": len(opened), "bytes": opened.nbytes, "segments": opened.info["segments"]}
         sound = f"{index}: sound: {len(opened):,} entries in {sizes['segments']:,} segments"
         show_result(sound, {"index": index, "sound": True} | sizes, json)
-        if scheduler is None:
-            show_null(opened, opened.check(recall=None).null)
+        _warn_of_null(opened, opened.check(recall=None).null)
 
 
 @command()
@@ -219,6 +202,7 @@ def export(
         str, typer.Option(help="codes, bits (for Hamming engines), sparse (+-1), dense (reconstructed signals).")
     ] = "codes",
     version: Version = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Export codes for other programs, with their ids and their recipe.
@@ -243,7 +227,7 @@ def export(
     from ..export import write_parquet
 
     check_output(output, suffixes=EXPORT_SUFFIXES)
-    with opened_index(index, readonly=True, version=version) as opened:
+    with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
         _check_form(opened.recipe, form, output)
         ids = opened.ids
         if output.suffix == ".parquet":
@@ -299,20 +283,21 @@ def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
         first, *others = Codes.empty(recipe).to_form(form)
         arrays = {name: partial(_column, form, name) for name in others}
         arrays |= {"vectors" if form == "dense" else form: partial(_column, form, first)}
-    with zipfile.ZipFile(file, "w") as members, progress_bar() as progress:
+    with zipfile.ZipFile(file, "w") as members:
         for name, value in values.items():
             with members.open(f"{name}.npy", "w") as target:
                 np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)
         for name, get in arrays.items():
-            shown = progress.add_task(name, total=len(ids))
-            with members.open(f"{name}.npy", "w", force_zip64=True) as target:
+            done = 0
+            with bar(name) as progress, members.open(f"{name}.npy", "w", force_zip64=True) as target:
                 like = get(Codes.empty(recipe))
                 n_values = int(values["indptr"][-1]) if form == "sparse" else len(ids)
                 header = {"shape": (n_values, *like.shape[1:]), "fortran_order": False, "descr": like.dtype.str}
                 np.lib.format.write_array_header_1_0(target, header)
                 for part, codes in _parts(index, ids):
                     target.write(np.ascontiguousarray(get(codes)).tobytes())
-                    progress.advance(shown, len(part))
+                    done += len(part)
+                    progress(done, len(ids))
 
 
 def _parts(index: Index, ids: Array) -> Iterator[tuple[Array, Codes]]:

@@ -13,6 +13,7 @@ import typer
 from .app import fail
 
 if TYPE_CHECKING:
+    from ..index import Index
     from ..signals import SignalFile, TableColumns
 
 FAMILY = "trellis"
@@ -100,6 +101,12 @@ class CodeOptions:
         """Return the given options, except the family, as parameters of an index."""
         return {name: value for name, value in vars(self).items() if name != "family" and value is not None}
 
+    def new_index(self, n_features: int, **place: Any) -> Index:
+        """Return an index with these options."""
+        from ..index import Index
+
+        return Index(n_features, family=self.family or FAMILY, **self.given(), **place)
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -120,6 +127,11 @@ class SourceOptions:
         from ..signals import open_files
 
         return open_files(signals, self.vector_column, self.columns().names)
+
+
+def option(name: str) -> str:
+    """Return the option of a parameter."""
+    return "-k" if name == "k" else f"--{name.replace('_', '-')}"
 
 
 def is_index(place: str) -> bool:
@@ -187,13 +199,17 @@ def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
     return [int(one) for one in given]
 
 
-def read_ids(path: Path) -> Any:
-    """Read ids from a .npy file of integers, or from a text file with one id per line."""
+def read_ids(path: Path, index: Any) -> Any:
+    """Read ids from a .npy file of integers, or from a text file with one id of the index's type per line.
+
+    For an index without entries, lines are texts.
+    """
     import numpy as np
 
     try:
-        if path.suffix != ".npy":
-            return np.array(path.read_text().splitlines(), object)
-        return np.load(path)
+        if path.suffix == ".npy":
+            return np.load(path)
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise fail(f"--ids: {path}: {error}", code=2) from None
+    return as_ids(index, lines) if len(index) else np.array(lines, object)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .app import console, errors, escaped, fail
+from .app import console, escaped, fail
 
 SUFFIXES = (".parquet", ".csv", ".json")
 """Formats of result files."""
@@ -30,8 +30,9 @@ def _progress(description: str, *columns: Any, **options: Any) -> Any:
     return Progress(*parts, console=Console(stderr=True), **options)
 
 
-def progress_bar() -> Any:
-    """Return a progress bar on the error stream, with signals per second."""
+@contextmanager
+def bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on the error stream, with a rate; yield a callback of the numbers done and in total."""
     from rich.progress import MofNCompleteColumn, ProgressColumn, Task
     from rich.text import Text
 
@@ -40,13 +41,7 @@ def progress_bar() -> Any:
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else f"{speed:,.0f}/s")
 
-    return _progress("{task.description}", MofNCompleteColumn(), Rate())
-
-
-@contextmanager
-def bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on the error stream; yield a callback of the numbers done and in total."""
-    with progress_bar() as progress:
+    with _progress("{task.description}", MofNCompleteColumn(), Rate()) as progress:
         shown = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(shown, completed=done, total=total)
 
@@ -71,26 +66,25 @@ def show_rows(
     output: Path | None = None,
     json: bool = False,
     left: Sequence[str] = (),
-    forms: Mapping[str, str | Callable[[Any], str]] | None = None,
-    hidden: Sequence[str] = (),
+    forms: Mapping[str, str | Callable[[Row], str]] | None = None,
 ) -> None:
-    """Write rows to a file, or print them as JSON or as a table.
+    """Print rows as a table or as JSON, or write them to a file and print its name.
 
-    In tables, ``hidden`` columns are left out, None is blank, and ``forms`` has formats, or functions of the row.
+    In tables, None is blank, and ``forms`` has formats of columns, or functions of the row.
     """
     if output is not None:
         write_rows(rows, names, output)
+        show_result(f"{output}: {len(rows):,} rows", {"output": str(output), "rows": len(rows)}, json)
         return
     if json:
-        write_lines([as_json(rows)])
+        show_json(rows)
         return
 
     def cell(row: Row, name: str) -> str:
         form = (forms or {}).get(name, "")
         return form(row) if callable(form) else "" if row[name] is None else format(row[name], form)
 
-    shown = [name for name in names if name not in hidden]
-    show_table([[cell(row, name) for name in shown] for row in rows], shown, left=left)
+    show_table([[cell(row, name) for name in names] for row in rows], names, left=left)
 
 
 def show_table(rows: Iterable[Sequence[str]], names: Sequence[str], *, left: Sequence[str] = ()) -> None:
@@ -128,10 +122,15 @@ def as_json(value: object, *, indent: int | None = 1) -> str:
     return json.dumps(plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
+def show_json(value: object) -> None:
+    """Print a value as JSON."""
+    write_lines([as_json(value)])
+
+
 def show_result(text: str, record: Mapping[str, object], json: bool) -> None:
-    """Print what a command has done, as text or as JSON."""
+    """Print the result of a command, as text or as JSON."""
     if json:
-        write_lines([as_json(record)])
+        show_json(record)
     else:
         console.print(text)
 
@@ -153,24 +152,23 @@ def write_rows(rows: list[Row], names: Sequence[str], output: Path) -> None:
     """Write rows to a JSON, CSV or Parquet file, by its suffix; metadata is JSON in the latter two."""
     from .._files import write_file
 
-    content = _encoded(rows, names, output.suffix)
+    if output.suffix == ".json":
+        content = f"{as_json(rows)}\n".encode()
+    else:
+        rows = [row | {name: as_json(row[name], indent=None) for name in names if name == "metadata"} for row in rows]
+        content = _parquet(rows, names) if output.suffix == ".parquet" else _csv(rows, names)
     write_file(output, lambda file: file.write(content))
 
 
-def _encoded(rows: list[Row], names: Sequence[str], suffix: str) -> bytes:
-    if suffix == ".json":
-        return f"{as_json(rows)}\n".encode()
-    cells = [[as_json(row[name], indent=None) if name == "metadata" else row[name] for name in names] for row in rows]
-    if suffix == ".parquet":
-        return _parquet(cells, names)
+def _csv(rows: list[Row], names: Sequence[str]) -> bytes:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([["" if cell != cell else cell for cell in row] for row in cells])  # NaN differs from itself
+    writer.writerows(["" if row[name] != row[name] else row[name] for name in names] for row in rows)  # NaN != NaN
     return buffer.getvalue().encode()
 
 
-def _parquet(cells: list[list[Any]], names: Sequence[str]) -> bytes:
+def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
     from ..errors import install
 
     try:
@@ -178,21 +176,10 @@ def _parquet(cells: list[list[Any]], names: Sequence[str]) -> bytes:
         import pyarrow.parquet as parquet
     except ImportError:
         raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
-    columns = {}
-    for at, name in enumerate(names):
-        values = [row[at] for row in cells]
-        integers = name in ("query", "rank", "group") or (name == "id" and not any(isinstance(v, str) for v in values))
-        kind = arrow.int64() if integers else arrow.string() if name in ("id", "metadata") else arrow.float64()
-        columns[name] = arrow.array(values, kind)
+    has_texts = any(isinstance(row.get("id"), str) for row in rows)
+    kinds = dict.fromkeys(("query", "rank", "group"), arrow.int64())
+    kinds |= {"id": arrow.string() if has_texts else arrow.int64(), "metadata": arrow.string()}
+    schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in names])
     image = io.BytesIO()
-    parquet.write_table(arrow.table(columns), image)
+    parquet.write_table(arrow.Table.from_pylist(rows, schema), image)
     return image.getvalue()
-
-
-def show_null(index: Any, null: Any) -> None:
-    """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
-    if index.calibration is None and not null.trusted:
-        remedy = "topsign calibrate learns a null that does" + (
-            "" if index.recipe.parameters().get("center") else ", --center helps"
-        )
-        errors.print(f"p-values do not fit these signals: {null}; {remedy}", label="warning:", color="yellow")

@@ -13,7 +13,6 @@ import typer
 from .app import command, console, errors, fail, naming
 from .entries import learn_regions
 from .options import (
-    FAMILY,
     CodeOptions,
     IndexPath,
     Json,
@@ -27,8 +26,9 @@ from .options import (
     Version,
     is_index,
     opened_index,
+    option,
 )
-from .output import Row, as_json, bar, check_output, show_result, show_rows
+from .output import Row, as_json, bar, check_output, show_result, show_rows, write_rows
 
 CHECK_QUERIES = 5000
 MAX_IMPOSTORS = 20_000
@@ -63,15 +63,13 @@ class SearchOptions:
         """Return the method of the index, and its arguments; reject options that it does not have."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         limits = [name for name in ("false_alarm", "threshold") if name in given]
-        method, mode = (index.within, option(limits[0])) if limits else (index.search, "-k")
+        if len(limits) == 2:
+            raise fail("give --false-alarm or --threshold, not both", code=2)
+        method = index.within if limits else index.search
         for name in given.keys() - signature(method).parameters.keys():
-            raise fail(f"{option(name)} has no effect with {mode}; omit one of them", code=2)
+            where = f"has no effect with {option(limits[0])}; omit one of them" if limits else "goes with --false-alarm"
+            raise fail(f"{option(name)} {where}", code=2)
         return method, given
-
-
-def option(name: str) -> str:
-    """Return the option of a parameter."""
-    return "-k" if name == "k" else f"--{name.replace('_', '-')}"
 
 
 @command()
@@ -108,10 +106,10 @@ def search(
 
     check_output(output)
     rows: list[Row] = []
+    n_before = 0
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
         method, given = options.given(opened)
         files = open_files(queries, vector_column)
-        n_before = 0
         for file in files:
             with naming(file.name) if len(files) > 1 else nullcontext():
                 found = method(file.rows(), **given)
@@ -128,7 +126,8 @@ def _show_matches(rows: list[Row], names: list[str], index: str) -> None:
     """Print matches as a table; without p-values, say how to get them."""
     from ..significance import probability_text
 
-    has_null = any(row["p_value"] == row["p_value"] for row in rows)  # NaN differs from itself
+    has_null = not rows or any(row["p_value"] == row["p_value"] for row in rows)  # NaN differs from itself
+    hidden = ("log10_p_value",) if has_null else ("log10_p_value", "p_value", "e_value")
     forms: Any = {
         "score": ".4f",
         "distance": ".4f",
@@ -136,11 +135,10 @@ def _show_matches(rows: list[Row], names: list[str], index: str) -> None:
         "e_value": ".2g",
         "metadata": lambda row: as_json(row["metadata"], indent=None),
     }
-    hidden = ["log10_p_value", *(("p_value", "e_value") if rows and not has_null else ())]
-    show_rows(rows, names, left=("metadata",), forms=forms, hidden=hidden)
+    show_rows(rows, [name for name in names if name not in hidden], left=("metadata",), forms=forms)
     if not rows:
         console.print("no matches")
-    elif not has_null:
+    if not has_null:
         errors.print(f"no p-values: calibrate first (topsign calibrate {index} IMPOSTORS)", label="note:")
 
 
@@ -197,12 +195,15 @@ def dedupe(
         n_entries = len(index)
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
     text = f"{len(rows):,} of {n_entries:,} entries in {len(groups):,} groups"
+    record: dict[str, Any] = {"entries": n_entries, "grouped": len(rows), "n_groups": len(groups)}
     if output is not None:
-        text = f"{output}: {text}"
-    if output is not None or not json:
-        show_rows(rows, ("group", "id"), output=output)
-    record = {"entries": n_entries, "groups": groups} if output is None else {"output": str(output)}
-    show_result(text, record | {"grouped": len(rows), "n_groups": len(groups)}, json)
+        write_rows(rows, ("group", "id"), output)
+        text, record = f"{output}: {text}", record | {"output": str(output)}
+    elif json:
+        record |= {"groups": groups}
+    else:
+        show_rows(rows, ("group", "id"))
+    show_result(text, record, json)
 
 
 @contextmanager
@@ -210,7 +211,6 @@ def _index_of(
     signals: str, codes: CodeOptions, source: SourceOptions, version: int | None, scheduler: str | None
 ) -> Iterator[Any]:
     """Yield the index at a path, or one in memory whose recipe is known; and a function that adds its signals."""
-    from ..index import Index
     from ..signals import FilesRows
 
     if is_index(signals):
@@ -224,7 +224,7 @@ def _index_of(
     if version is not None or scheduler is not None:
         raise fail(f"{signals} is not an index; --version and --scheduler go with an index", code=2)
     files = source.open_files(signals)
-    index = Index(files[0].n_features, family=codes.family or FAMILY, **codes.given())
+    index = codes.new_index(files[0].n_features)
     if not index.is_fitted:
         index.fit(FilesRows(files))
 
@@ -277,6 +277,8 @@ def regions(
         else:
             parts = [np.asarray(file.rows()[:CHECK_QUERIES]) for file in open_files(check, vector_column)]
             queries = np.concatenate(parts)[:CHECK_QUERIES]
+            if opened.regions is None:
+                raise fail(f"{index} has no regions to check; topsign regions {index} learns them", code=2)
             found = opened.check(queries, k=k or 10, recall=0.95 if recall is None else recall)
             text, record = str(found), vars(found)
     show_result(text, {"index": index} | record, json)

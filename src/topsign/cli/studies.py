@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .app import command, console, errors, fail
-from .options import IdColumn, Json, SignalPath, VectorColumn, opened_index
-from .output import as_json, check_output, show_table, show_values, stage_bar, write_lines
+from .options import IdColumn, Json, SignalPath, VectorColumn, opened_index, option
+from .output import check_output, show_json, show_table, show_values, stage_bar
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -38,13 +39,17 @@ def plan(
     family: Annotated[
         str | None, typer.Option(help="Family of codes: adaptive, grouped or trellis. (default: compare all)")
     ] = None,
-    projection: Annotated[str, typer.Option(help="Kind of projection, e.g. hadamard or gaussian.")] = "hadamard",
+    projection: Annotated[
+        str | None, typer.Option(help="Kind of projection, e.g. gaussian. (default: hadamard)")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the plan to this file (png, svg, pdf).")] = None,
     recall: Annotated[
         float | None, typer.Option(help="Plan machines for searches with this recall, instead of a code.")
     ] = None,
-    queries_per_second: Annotated[float, typer.Option(help="With --recall: required queries per second.")] = 1.0,
-    n_bytes: Annotated[int, typer.Option(help="With --recall: bytes per code.")] = 24,
+    queries_per_second: Annotated[
+        float | None, typer.Option(help="With --recall: required queries per second. (default: 1)")
+    ] = None,
+    n_bytes: Annotated[int | None, typer.Option(help="With --recall: bytes per code. (default: 24)")] = None,
     costs: Annotated[
         Path | None,
         typer.Option(help="With --recall: JSON file with constants of the cost model, by name.", show_default=False),
@@ -63,18 +68,30 @@ def plan(
 
     topsign plan --n-entries 1e9 --recall 0.95 --queries-per-second 1000
     """
+    check_output(plot, "--plot", suffixes=(".png", ".svg", ".pdf"))
+    of_code: dict[str, Any] = {
+        "correlation": correlation,
+        "false_alarm": false_alarm,
+        "detection": detection,
+        "max_bytes": max_bytes,
+    }
+    of_code |= {"family": family, "projection": projection, "plot": plot}
+    of_machines = {"queries_per_second": queries_per_second, "n_bytes": n_bytes, "costs": costs}
+    for name, value in (of_machines if recall is None else of_code).items():
+        if value is not None:
+            raise fail(f"{option(name)} {'goes' if recall is None else 'has no effect'} with --recall", code=2)
     if recall is not None:
-        target: dict[str, Any] = {"recall": recall, "queries_per_second": queries_per_second, "n_bytes": n_bytes}
-        _plan_machines(n_entries, target | ({} if n_features is None else {"n_features": n_features}), costs, json)
+        given = {"n_features": n_features, "n_bytes": n_bytes, "queries_per_second": queries_per_second}
+        _plan_machines(n_entries, recall, {name: one for name, one in given.items() if one is not None}, costs, json)
         return
-    if costs is not None:
-        raise fail("--costs goes with --recall", code=2)
     if correlation is None or false_alarm is None or n_features is None:
         raise fail(
             "give --correlation, --false-alarm and --n-features to plan a code, or --recall to plan machines", code=2
         )
-    target = {"correlation": correlation, "false_alarm": false_alarm, "n_features": n_features}
-    target |= {"n_entries": int(n_entries), "max_bytes": max_bytes, "projection": projection}
+    if not n_entries.is_integer():
+        raise fail(f"--n-entries must be a whole number, got {n_entries:g}", code=2)
+    target: dict[str, Any] = {"correlation": correlation, "false_alarm": false_alarm, "n_features": n_features}
+    target |= {"n_entries": int(n_entries), "max_bytes": max_bytes, "projection": projection or "hadamard"}
     plans, reasons = _plans(family, detection, target)
     reached = [one for one in plans.values() if one is not None]
     missed = [f"{name} codes: {reason}" for name, reason in reasons.items()]
@@ -83,8 +100,7 @@ def plan(
     if plot is not None:
         _draw_plan(plans, missed, plot)
     if json:
-        shown = {name: one.as_dict() if one is not None else {"missed": reasons[name]} for name, one in plans.items()}
-        write_lines([as_json(shown)])
+        show_json({name: {"missed": reasons[name]} if one is None else one.as_dict() for name, one in plans.items()})
         return
     only = f": only {reached[0].family} codes reach it" if len(reached) == 1 and missed else ""
     show_values(dict(reached[0].lines()), title=f"plan{only}")
@@ -130,7 +146,6 @@ def _draw_plan(plans: dict[str, Any], missed: list[str], path: Path) -> None:
     drawn: Plan | None = plans.get(Plan.family)
     if drawn is None:
         raise fail("\n".join(["--plot supports only adaptive codes; omit it for other codes", *missed]), code=1)
-    check_output(path, "--plot", suffixes=(".png", ".svg", ".pdf"))
     try:
         from ..plots import plot_plan
 
@@ -139,14 +154,14 @@ def _draw_plan(plans: dict[str, Any], missed: list[str], path: Path) -> None:
         raise fail(f"--plot needs matplotlib: {install('plot')}", code=2) from None
 
 
-def _plan_machines(n_entries: float, target: dict[str, Any], costs: Path | None, json: bool) -> None:
+def _plan_machines(n_entries: float, recall: float, target: dict[str, Any], costs: Path | None, json: bool) -> None:
     """Print the machines that searches with a given recall need."""
     from ..theory import plan_cluster
 
-    found = plan_cluster(n_entries, costs=None if costs is None else _read_costs(costs), **target)
+    found = plan_cluster(n_entries, recall=recall, costs=None if costs is None else _read_costs(costs), **target)
     origin = tuple(line.replace("given in costs", f"from {costs}") for line in found.assumptions)
     if json:
-        write_lines([as_json(replace(found, assumptions=origin).as_dict())])
+        show_json(replace(found, assumptions=origin).as_dict())
         return
     shown = {
         "entries": f"{found.n_entries:,}",
@@ -241,6 +256,11 @@ def evaluate(
     from ..evaluation import SignalSource, render
     from ..evaluation import evaluate as run_evaluation
 
+    if page is not None:
+        try:
+            page.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise fail(f"--page: {page} cannot be made: {error.strerror}", code=2) from None
     given, total = _read_sample(signals, vector_column, id_column)
     asked = None if queries is None else _read_sample(queries, vector_column, None)[0]
     with stage_bar() as progress:
@@ -258,19 +278,11 @@ def evaluate(
         )
     found = found.of(SignalSource(signals, queries, vector_column, id_column))
     if page is not None:
-        try:
-            page.mkdir(parents=True, exist_ok=True)
-            (page / "index.html").write_text(render(found), encoding="utf-8")
-        except OSError as error:
-            raise fail(f"{page} cannot be written: {error}", code=1) from None
+        (page / "index.html").write_text(render(found), encoding="utf-8")
     if json:
-        texts: dict[str, Any] = {
-            "command": found.command(),
-            "python": found.python(),
-            "sentence": found.recommendation(),
-        }
-        texts |= {"alternative": found.alternative(), "met": found.met}
-        write_lines([as_json({field.name: getattr(found, field.name) for field in fields(found)} | texts)])
+        texts: dict[str, Any] = {"command": found.command(), "python": found.python(), "met": found.met}
+        texts |= {"sentence": found.recommendation(), "alternative": found.alternative()}
+        show_json({field.name: getattr(found, field.name) for field in fields(found)} | texts)
         return
     _show_evaluation(found)
     if page is not None:
@@ -347,10 +359,7 @@ def explore(
     """
     from ..explore import serve
 
-    if index is None:
-        serve(None, port=port, open_browser=browser, announce=console.print)
-        return
-    with opened_index(index, readonly=True) as opened:
+    with nullcontext() if index is None else opened_index(index, readonly=True) as opened:
         serve(opened, port=port, open_browser=browser, announce=console.print)
 
 
@@ -390,6 +399,8 @@ def reproduce(
         raise ValueError(f"part must be one of {', '.join(map(repr, (*PARTS, 'all')))}, got {part!r}")
     effort = QUICK if quick else FULL
     if seeds is not None:
+        if part not in ("table", "all"):
+            raise fail(f"--seeds has no effect on {part}; it applies to the table", code=2)
         effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))
     if quick and part in ("all", "roc"):
         errors.print(QUICK_LEAVES_OPEN)
@@ -404,7 +415,7 @@ def reproduce(
         progress("done", 1.0)
     if json:
         whole = {"page": str(report.page), "verdicts": report.claims, "conditions": report.conditions}
-        write_lines([as_json(whole | {"parts": report.parts})])
+        show_json(whole | {"parts": report.parts})
     else:
         _show_verdicts(report)
 

@@ -82,7 +82,7 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
     if queries is None:
         n_held = min(n_queries, max(MIN_QUERIES, min(len(sample) // 5, len(sample) - MIN_ENTRIES)))
         order = rng.permutation(len(sample))
-        asked, sample = sample[order[:n_held]], sample[np.sort(order[n_held:])]
+        asked, sample = sample[order[:n_held]], sample[np.sort(order[n_held : n_held + n_entries])]
     else:
         chosen = np.sort(rng.choice(len(queries), min(len(queries), n_queries), replace=False))
         asked, _, more = _usable(take_rows(queries, chosen).astype(np.float32, copy=False), chosen, "queries")

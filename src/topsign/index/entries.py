@@ -107,12 +107,14 @@ def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[
     """Check ids that a user asks for; they are of the kind that the index has, but may be unknown."""
     if are_texts(ids):
         if has_text_ids is False:
-            raise TypeError(f"the ids of this index are integers, got {name} of texts; index.ids lists them")
+            raise TypeError(
+                f"the ids of this index are integers, got {name} of texts; list the ids of the index to see them"
+            )
         return check_text_ids(ids, None, name)
     given = np.asarray(ids)
     if has_text_ids and given.size:
         what = "None" if ids is None else f"{name} of dtype {given.dtype}"
-        raise TypeError(f"the ids of this index are texts, got {what}; index.ids lists them")
+        raise TypeError(f"the ids of this index are texts, got {what}; list the ids of the index to see them")
     return check_ids(given[None] if given.ndim == 0 and ids is not None else given, name)
 
 

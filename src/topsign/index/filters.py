@@ -133,7 +133,7 @@ def check_fields(where: Where, known: KnownFields) -> None:
     names = {field for field, _ in known}
     for test in tests_of(parse_where(where)):
         if test.field not in names:
-            remedy = "see index[id].metadata for the fields of an entry"
+            remedy = "get an entry to see its fields"
             if test.field in ("id", "ids"):
                 remedy = "ids are not metadata; use among= to restrict a search to ids"
             raise ValueError(
