@@ -69,7 +69,7 @@ def main():
         signals=(10_000, 1_000),
         features=(8192, 512),
         bytes=(448, 32),
-        entries=(200_000, 6_000),
+        entries=(100_000, 6_000),
         folder=None,
     )
     shape = options.features, options.bytes

@@ -105,13 +105,8 @@ def kernels_table(options, shape):
         rows.append(
             [name, stored, path, *cells, ratio(found[options.batches[0]][:, i], found[options.batches[0]][:, 0])]
         )
-    columns = [
-        "code",
-        "bytes",
-        "path",
-        *(f"{n} queries (ns)" for n in options.batches),
-        f"times the first, {options.batches[0]} queries",
-    ]
+    sizes = ["one query" if n == 1 else f"{n} queries" for n in options.batches]
+    columns = ["code", "bytes", "path", *(f"{size} (ns)" for size in sizes), f"{sizes[0]}, times the first code"]
     title = f"Nanoseconds per pair: {n_features:,} features, {n_bytes} bytes, {options.threads} thread(s)"
     return table(title, columns, rows, f"{options.entries:,} entries; FlatIP has at most 20,000, to fit in memory.")
 

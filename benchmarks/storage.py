@@ -270,7 +270,7 @@ def main():
         signals=(4096, 200),
         churned=(1_000_000, 4_000),
         batch=(2_000, 100),
-        seconds=(60.0, 2.0),
+        seconds=(30.0, 2.0),
         readers=(10, 2),
         named=(1_000_000, 5_000),
         paired=(20_000, 1_000),
