@@ -10,56 +10,55 @@ from topsign import theory
 
 pytestmark = pytest.mark.core
 
-# Correlation, detection, false alarm, features, pool, scoring: over the parameter space, small enough to simulate.
+# Family, correlation, detection, false alarm, features, pool, scoring: over the parameter space, small to simulate.
 PLANS = [
-    (0.3, 0.9, 0.05, 256, "hadamard", None),
-    (0.3, 0.9, 0.05, 256, "gaussian", None),
-    (0.2, 0.5, 0.01, 512, "hadamard", None),
-    (0.5, 0.95, 0.01, 200, "hadamard", None),
-    (0.4, 0.99, 0.02, 300, "hadamard", "hamming"),
-    (0.15, 0.7, 0.1, 1000, "hadamard", None),
-    (0.6, 0.999, 0.01, 128, "hadamard", None),
-    (0.25, 0.8, 0.05, 512, "hadamard", "hamming"),
-    (0.5, 0.9, 0.01, 128, "gaussian", "hamming"),
-    (0.35, 0.95, 0.05, 384, "circulant", None),
+    ("adaptive", 0.3, 0.9, 0.05, 256, "hadamard", None),
+    ("adaptive", 0.3, 0.9, 0.05, 256, "gaussian", None),
+    ("adaptive", 0.2, 0.5, 0.01, 512, "hadamard", None),
+    ("adaptive", 0.5, 0.95, 0.01, 200, "hadamard", None),
+    ("adaptive", 0.4, 0.99, 0.02, 300, "hadamard", "hamming"),
+    ("adaptive", 0.15, 0.7, 0.1, 1000, "hadamard", None),
+    ("adaptive", 0.6, 0.999, 0.01, 128, "hadamard", None),
+    ("adaptive", 0.25, 0.8, 0.05, 512, "hadamard", "hamming"),
+    ("adaptive", 0.5, 0.9, 0.01, 128, "gaussian", "hamming"),
+    ("adaptive", 0.35, 0.95, 0.05, 384, "circulant", None),
+    ("grouped", 0.3, 0.9, 0.05, 256, "hadamard", None),
+    ("grouped", 0.3, 0.8, 0.05, 256, "gaussian", None),
+    ("grouped", 0.4, 0.95, 0.02, 300, "hadamard", "hamming"),
+    ("grouped", 0.5, 0.95, 0.01, 200, "hadamard", None),
 ]
 
 
-@pytest.mark.parametrize(("rho", "detection", "false_alarm", "n_features", "pool", "scoring"), PLANS)
-def test_plans_reach_their_targets(rng, rho, detection, false_alarm, n_features, pool, scoring):
-    plan = theory.plan(
-        correlation=rho,
-        detection=detection,
-        false_alarm=false_alarm,
-        n_features=n_features,
-        projection=pool,
-        scoring=scoring,
-    )
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "rho", "detection", "false_alarm", "n_features", "pool", "scoring"), PLANS)
+def test_plans_reach_their_targets(rng, family, rho, detection, false_alarm, n_features, pool, scoring):
+    target = {"correlation": rho, "false_alarm": false_alarm, "n_features": n_features, "projection": pool}
+    plan = theory.plan(**target, detection=detection, scoring=scoring, family=family)
     assert plan.detection >= detection
-    shape = {"n_bits": plan.n_bits, "n_pool": plan.n_pool, "pool": pool}
+    n_bits = plan.n_bits if family == "adaptive" else None
+    kept = n_bits or plan.n_pool // 8
     n_pairs = 1000 if pool == "gaussian" else 3000
     shares = []
     for correlation, seed in ((rho, 0), (0.0, 10**6)):
-        mismatches, scores = observe(*draw_pairs(rng, n_pairs, n_features, correlation), seed=seed, **shape)
-        accepted = (
-            mismatches <= plan.radius * plan.n_bits + 1e-9 if plan.scoring == "hamming" else scores >= plan.threshold
-        )
+        pairs = draw_pairs(rng, n_pairs, n_features, correlation)
+        mismatches, scores = observe(*pairs, seed=seed, pool=pool, n_pool=plan.n_pool, n_bits=n_bits)
+        accepted = scores >= plan.threshold if plan.radius is None else mismatches <= plan.radius * kept + 1e-9
         shares.append(accepted.mean())
     found, alarmed = shares
-    error = np.sqrt(plan.detection * (1 - plan.detection) / n_pairs)
-    assert abs(found - plan.detection) < 4 * error + 1e-9
+    assert abs(found - plan.detection) < 4 * np.sqrt(plan.detection * (1 - plan.detection) / n_pairs) + 1e-9
     assert alarmed < false_alarm + 4 * np.sqrt(false_alarm * (1 - false_alarm) / n_pairs)
 
 
-def test_a_smaller_code_would_not_do():
-    target = {"correlation": 0.1, "detection": 0.99, "false_alarm": 1e-3, "n_features": 8192}
-    best = theory.plan(**target)
-    with pytest.raises(ValueError, match="cannot be reached within"):
-        theory.plan(**target, max_bytes=best.bytes_per_entry - 1)
-    assert theory.plan(**target, max_bytes=best.bytes_per_entry).bytes_per_entry == best.bytes_per_entry
-    within = theory.plan(correlation=0.1, false_alarm=1e-3, n_features=8192, max_bytes=best.bytes_per_entry)
-    assert within.detection >= 0.99
-    assert within.bytes_per_entry <= best.bytes_per_entry
+@pytest.mark.parametrize(("family", "detection"), [("adaptive", 0.99), ("grouped", 0.9)])
+def test_a_smaller_code_would_not_do(family, detection):
+    target = {"correlation": 0.1, "false_alarm": 1e-3, "n_features": 8192, "family": family}
+    best = theory.plan(**target, detection=detection)
+    with pytest.raises(theory.TargetError, match="cannot be reached within"):
+        theory.plan(**target, detection=detection, max_bytes=best.bytes_per_entry - 1)
+    within = theory.plan(**target, max_bytes=best.bytes_per_entry)
+    assert within.bytes_per_entry == best.bytes_per_entry
+    assert within.detection == pytest.approx(best.detection)
+    assert best.detection >= detection
 
 
 def test_trellis_codes_are_planned_with_the_bytes_of_their_factor():

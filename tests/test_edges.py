@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app
-from topsign.heads import Head
 
 N_FEATURES = 64
 
@@ -53,13 +52,6 @@ def test_a_slice_of_an_index_is_refused(signals, tmp_path):
         index[[0, 1]]
     with pytest.raises(KeyError):
         index[999]
-
-
-def test_a_file_that_is_no_head_is_named(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    with pytest.raises(ts.StorageError, match=r"a\.npy.*not a head.*Head\.save writes heads") as caught:
-        Head.load(tmp_path / "a.npy")
-    assert "AttributeError" not in str(caught.value)
 
 
 @pytest.mark.parametrize("level", [0, 1, -1, 2, float("nan")])

@@ -167,13 +167,6 @@ def test_a_pipeline_sees_the_code_itself(rng):
         encoder.set_output(transform="pandas").transform(signals)
 
 
-def test_fresh_seeds_are_recorded(rng):
-    signals = rng.standard_normal((3, 64))
-    fitted = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8).fit(signals)
-    again = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, random_state=fitted.recipe_.seed).fit(signals)
-    assert again.encode(signals) == fitted.encode(signals)
-
-
 def test_hamming_broadcasts(rng):
     codes = rng.integers(0, 256, (4, 2), dtype=np.uint8)
     codes[:, 1] &= 0b11

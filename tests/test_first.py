@@ -50,18 +50,6 @@ def patch_learning(monkeypatch, family, learn):
 # A file that another process creates in the meantime; another index in this process simulates it.
 
 
-def test_a_file_made_meanwhile_is_joined(rng, make, tmp_path):
-    """The basis and the mean of the file are used, so all entries can be compared."""
-    signals, others, path = steep(rng, 700), steep(rng, 700) + 0.5, tmp_path / "i.topsign"
-    late, early = make(path=path), make(path=path)
-    early.add(signals)
-    late.add(others)
-    assert late.recipe == early.recipe
-    assert len(late) == 1400
-    alone = ts.Index.from_recipe(early.recipe)
-    assert_array_equal(codes_of(late, np.arange(700, 1400)), codes_of(alone, alone.add(others)))
-
-
 def test_a_file_made_while_learning_is_joined(rng, make, tmp_path, monkeypatch):
     signals, others, path = steep(rng, 700), steep(rng, 700) + 0.5, tmp_path / "i.topsign"
     late, early = make(path=path), make(path=path)
@@ -229,15 +217,6 @@ def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
     index = ts.Index(n_features=32, path=path, **options)
     with pytest.raises(ValueError, match=r"signals\[300\] is all zeros and cannot be encoded; drop that row"):
         index.add(zero(signals))
-    assert not index.is_fitted
-    assert not path.exists()
-
-
-def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
-    path = tmp_path / "i.topsign"
-    index = ts.Index(4, family="sign", n_bytes=1, center=True, path=path)
-    with pytest.raises(ValueError, match=r"signals\[1\] equals the mean that center=True removes"):
-        index.add([[1, 2, 3, 5], [2, 2, 2, 2], [3, 2, 1, -1]])
     assert not index.is_fitted
     assert not path.exists()
 

@@ -290,50 +290,6 @@ def test_the_agreement_of_impostors(rng):
 # Planning
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rho", "detection", "false_alarm", "n_features", "pool", "scoring"),
-    [
-        (0.3, 0.9, 0.05, 256, "hadamard", None),
-        (0.3, 0.8, 0.05, 256, "gaussian", None),
-        (0.4, 0.95, 0.02, 300, "hadamard", "hamming"),
-        (0.5, 0.95, 0.01, 200, "hadamard", None),
-    ],
-)
-def test_plans_reach_their_targets(rng, rho, detection, false_alarm, n_features, pool, scoring):
-    target = {"correlation": rho, "false_alarm": false_alarm, "n_features": n_features, "projection": pool}
-    plan = theory.plan(**target, detection=detection, scoring=scoring, family="grouped")
-    assert plan.detection >= detection
-    n_pairs = 1000 if pool == "gaussian" else 3000
-    shares = []
-    for correlation, seed in ((rho, 0), (0.0, 10**6)):
-        pairs = draw_pairs(rng, n_pairs, n_features, correlation)
-        mismatches, scores = observe(*pairs, seed=seed, pool=pool, n_pool=plan.n_pool)
-        kept = plan.n_pool // 8
-        accepted = scores >= plan.threshold if plan.radius is None else mismatches <= plan.radius * kept + 1e-9
-        shares.append(accepted.mean())
-    found, alarmed = shares
-    assert abs(found - plan.detection) < 4 * np.sqrt(plan.detection * (1 - plan.detection) / n_pairs)
-    assert alarmed < false_alarm + 4 * np.sqrt(false_alarm * (1 - false_alarm) / n_pairs)
-
-
-def test_a_smaller_code_would_not_do():
-    target = {"correlation": 0.1, "detection": 0.9, "false_alarm": 1e-3, "n_features": 8192, "family": "grouped"}
-    best = theory.plan(**target)
-    assert best.bytes_per_entry == best.n_bytes
-    with pytest.raises(
-        theory.TargetError, match=rf"cannot be reached within .* asymmetric, {best.n_bytes - 1} bytes\) detects"
-    ):
-        theory.plan(**target, max_bytes=best.n_bytes - 1)
-    within = theory.plan(**(target | {"detection": None}), max_bytes=best.n_bytes)
-    assert within.n_bytes == best.n_bytes
-    assert within.detection == best.detection >= 0.9
-    rate = theory.grouped_detection(
-        best.n_bytes, correlation=0.1, false_alarm=best.false_alarm_per_entry, n_features=8192
-    )
-    assert rate == best.detection
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

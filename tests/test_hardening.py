@@ -142,18 +142,6 @@ def test_a_symbolic_link_is_the_folder_that_it_leads_to(filled, signals):
     assert ts.open_index(link).path == index.path == str(filled)
 
 
-def test_files_left_by_a_killed_writer_are_cleared(filled, signals):
-    for name in ("segments", "removed", "metadata", "recipes", "versions"):
-        (filled / name / f"{'0' * 32}.safetensors").write_bytes(b"partial")
-        (filled / name / f".{'0' * 32}").write_bytes(b"partial")
-    with ts.open_index(filled) as index:
-        assert len(index) == 40
-        index.verify()
-        index.add(signals[40:41])
-    assert not list(filled.rglob("*0000.safetensors"))
-    assert not list(filled.rglob(".*"))
-
-
 def test_a_folder_moved_while_open_is_written_by_its_new_name(filled, signals):
     index, moved = ts.open_index(filled), filled.with_name("moved.topsign")
     os.rename(filled, moved)
