@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -75,20 +74,15 @@ class ComparisonOptions:
         bool, typer.Option("--orientations/--no-orientations", help="Try rotations and mirror images.")
     ] = True
 
-    def identify(
-        self, opened: CameraDatabase, photographs: Sequence[Path], k: int, *, most: int | None = None
-    ) -> list[Identification | PhotographError]:
+    def identify(self, opened: CameraDatabase, files: list[str], k: int) -> list[Identification | PhotographError]:
         """Return the identification of each photograph, or its error; the error of a single one ends the command."""
-        from ..cameras import ORIENTATIONS, SEARCHES, identify, identify_all, photographs_in
+        from ..cameras import ORIENTATIONS, SEARCHES, identify, identify_all
 
         if not 0 < self.false_alarm < 1:
             raise fail(f"--false-alarm must lie in (0, 1), got {self.false_alarm}", code=2)
         searched = [one.strip() for one in self.search.split(",") if one.strip()]
         if not set(searched) <= set(SEARCHES):
             raise fail(f"--search must be crop, scale or crop,scale, got {self.search}", code=2)
-        files = photographs_in(photographs)
-        if most is not None and len(files) > most:
-            raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
         tried = tuple(ORIENTATIONS) if self.orientations else ("as stored",)
         options: Any = {"k": k, "false_alarm": self.false_alarm, "orientations": tried, "search": searched}
         if len(files) > 1:
@@ -150,8 +144,7 @@ def enroll(
     words = "photograph" if done.n_enrolled == 1 else "photographs"
     record = {"camera": camera, "enrolled": done.n_enrolled, "photographs": done.n_photographs}
     text = f"{database}: {camera}: {done.n_enrolled:,} {words} enrolled, {done.n_photographs:,} in total"
-    show_result(text, record | {"refused": _refused(done.refused)}, json)
-    _name_refused(done.refused)
+    _finish(text, record, done.refused, json)
 
 
 @on_photographs()
@@ -188,7 +181,10 @@ def identify(
     opened = _open(database)
     for name, path, kinds in (("report", report, HTML), ("output", output, TABLES), ("matrix", matrix, (".svg",))):
         check_output(path, f"--{name}", suffixes=kinds)
-    results = options.identify(opened, photographs, k, most=None if report is None else 1)
+    files = package.photographs_in(photographs)
+    if report is not None and len(files) > 1:
+        raise fail("--report takes one photograph; topsign cameras report writes a case of many", code=2)
+    results = options.identify(opened, files, k)
     judged = [one for one in results if isinstance(one, package.Identification)]
     rows = [package.result_row(one) for one in results]
     if report is not None:
@@ -229,15 +225,16 @@ def report(
 
     topsign cameras report sensors.topsign evidence -o case.html --case-number 2026-117 --examiner "A. Reyes"
     """
-    from ..cameras import PhotographError, write_case
+    from ..cameras import PhotographError, photographs_in, write_case
 
     opened = _open(database)
     check_output(output, suffixes=HTML)
-    results = options.identify(opened, photographs, k)
+    results = options.identify(opened, photographs_in(photographs), k)
     texts = {"case_number": case_number, "examiner": examiner}
     write_case(output, opened, results, command=_command(), with_thumbnail=show_thumbnail, **texts)
-    show_result(f"{output}: {len(results):,} photographs", {"output": str(output), "photographs": len(results)}, json)
-    _name_refused([one for one in results if isinstance(one, PhotographError)])
+    record = {"output": str(output), "photographs": len(results)}
+    refused = [one for one in results if isinstance(one, PhotographError)]
+    _finish(f"{output}: {len(results):,} photographs", record, refused, json)
 
 
 @on_photographs()
@@ -270,15 +267,9 @@ def calibrate(
         learned, refused = package.calibrate(opened, files, progress=progress, **records.kept())
     text = f"{database}: calibrated. {learned.statement()}"
     if learned.ratios is None:
-        text += "\nlikelihood ratios are not available: "
-        text += f"there are {len(learned.matches)} usable scores of known matches"
-    record = {
-        "impostors": len(learned.impostors),
-        "matches": len(learned.matches),
-        "ratios": learned.ratios is not None,
-    }
-    show_result(text, record | {"refused": _refused(refused)}, json)
-    _name_refused(refused)
+        text += f"\nno likelihood ratios, because there are {len(learned.matches)} usable scores of known matches"
+    counts = {"impostors": len(learned.impostors), "matches": len(learned.matches)}
+    _finish(text, counts | {"ratios": learned.ratios is not None}, refused, json)
 
 
 @on_photographs()
@@ -302,13 +293,10 @@ def group(
     lines = []
     for number, files in enumerate(found.groups, 1):
         lines += [f"group {number}: {len(files):,} photographs", *(f"  {file}" for file in files)]
-    lines.append(f"{len(found.single):,} photographs match no other")
-    lines += [
-        f"{first} and {second} show the same scene, so they were not compared" for first, second in found.same_scene
-    ]
+    lines.append(f"photographs that match no other: {len(found.single):,}")
+    lines += [f"{one} and {other} show the same scene, so they were not compared" for one, other in found.same_scene]
     record = {"groups": found.groups, "single": found.single, "same_scene": found.same_scene}
-    show_result("\n".join(lines), record | {"refused": _refused(found.refused)}, json)
-    _name_refused(found.refused)
+    _finish("\n".join(lines), record, found.refused, json)
 
 
 @on_photographs()
@@ -348,10 +336,10 @@ def list_cameras(database: Database, json: Json = False) -> None:
     if json:
         write_lines([as_json([{"camera": one.name} | one.to_json() for one in known])])
         return
-    cells = []
-    for one in known:
-        models = dict.fromkeys(str(photograph["model"]) for photograph in one.photographs if "model" in photograph)
-        cells.append([one.name, str(len(one.photographs)), f"{one.frame[0]} x {one.frame[1]}", ", ".join(models)])
+    cells = [
+        [one.name, str(len(one.photographs)), f"{one.frame[0]} x {one.frame[1]}", ", ".join(sorted(one.models))]
+        for one in known
+    ]
     show_table(cells, ("camera", "photographs", "frame", "model"), left=("camera", "frame", "model"))
 
 
@@ -402,8 +390,11 @@ def _command() -> str:
     return shlex.join(["topsign", *sys.argv[1:]])
 
 
-def _refused(refused: list[PhotographError]) -> list[dict[str, str]]:
-    return [{"photograph": one.path, "problem": one.problem} for one in refused]
+def _finish(text: str, record: dict[str, Any], refused: list[PhotographError], json: bool) -> None:
+    """Print a result, and the files that were left out."""
+    problems = [{"photograph": one.path, "problem": one.problem} for one in refused]
+    show_result(text, record | {"refused": problems}, json)
+    _name_refused(refused)
 
 
 def _name_refused(refused: list[PhotographError]) -> None:
@@ -423,21 +414,15 @@ def _probability(log10: float) -> str:
 def _show(found: Identification) -> None:
     rows: list[Row] = []
     for one in found.candidates:
-        chances = {"p-value": one.log10_p_value, "E-value": one.log10_e_value}
-        texts = {name: _probability(value) for name, value in chances.items()}
         ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
-        row = {"camera": one.camera, "score": f"{one.score:.4f}", **texts, "log10 LR": ratio}
-        rows.append(row | {"PCE": f"{round(one.pce):,}", "orientation": one.orientation})
-    aligned: list[Row] = [
-        {
-            "camera": one.camera,
-            "PCE": f"{round(one.alignment.pce):,}",
-            "E-value": _probability(one.log10_e_value),
-            "region": one.alignment.words(one.frame),
-            "orientation": one.orientation,
-        }
-        for one in found.aligned
-    ]
+        row = {"camera": one.camera, "score": f"{one.score:.4f}", "p-value": _probability(one.log10_p_value)}
+        row |= {"E-value": _probability(one.log10_e_value), "log10 LR": ratio, "PCE": f"{round(one.pce):,}"}
+        rows.append(row | {"orientation": one.orientation})
+    aligned: list[Row] = []
+    for match in found.aligned:
+        row = {"camera": match.camera, "PCE": f"{round(match.alignment.pce):,}"}
+        row |= {"E-value": _probability(match.log10_e_value), "region": match.alignment.words(match.frame)}
+        aligned.append(row | {"orientation": match.orientation})
     for shown in filter(None, (rows, aligned)):
         show_rows(shown, list(shown[0]), left=("camera", "region", "orientation"))
     console.print(f"\n{found.conclusion()}")
