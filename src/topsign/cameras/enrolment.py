@@ -32,7 +32,7 @@ MAX_OTHERS = 50
 class Enrolment:
     """Result of an enrolment."""
 
-    camera: str  #: name of a camera, or the camera itself as the database describes it
+    camera: str  #: name of the camera
     n_enrolled: int  #: photographs added now
     n_photographs: int  #: photographs of the camera in total
     refused: list[PhotographError]  #: files left out, with the reason

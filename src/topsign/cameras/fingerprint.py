@@ -41,7 +41,7 @@ INTENSITY_UNIT, ESTIMATE_UNIT = 256.0, 2.0**-10
 class Residual:
     """Residual W and weighted intensity I of a photograph or a crop, each of shape (height, width)."""
 
-    noise: Float32  #: noise residual W of a photograph, (size, size)
+    noise: Float32
     intensity: Float32  #: 0 for saturated and for flat dark pixels
 
     @property

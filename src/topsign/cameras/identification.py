@@ -46,7 +46,6 @@ from .photographs import (
 FALSE_ALARM = 1e-6
 """Default probability that a photograph of none of the cameras matches one."""
 
-RESULTS = {"match": "Match", "no match": "No match", "inconclusive": "Inconclusive"}
 SUPPORTED = math.log10(2)
 """Likelihood ratios up to 2 and from 1/2 support neither side (ENFSI guideline for evaluative reporting, 2015)."""
 
@@ -55,7 +54,7 @@ SUPPORTED = math.log10(2)
 class CameraMatch:
     """Comparison of a photograph with one camera."""
 
-    camera: str  #: name of a camera, or the camera itself as the database describes it
+    camera: str  #: name of the camera
     score: float  #: estimated correlation of the residual with the pattern expected of this camera
     p_value: float  #: probability that one impostor scores as high; never 0
     log10_p_value: float  #: decimal logarithm of the p-value, also if the p-value is too small for a float
@@ -69,31 +68,57 @@ class CameraMatch:
     n_photographs: int  #: enrolled photographs of the camera
     same_scene: dict[str, Any] | None = None  #: an enrolled photograph that shows the same scene
 
+    def texts(self) -> dict[str, str]:
+        """Return the row of a table."""
+        ratio = self.log10_likelihood_ratio
+        return {
+            "camera": self.camera,
+            "score": f"{self.score:.4f}",
+            "p-value": probability_text(self.log10_p_value),
+            "E-value": probability_text(self.log10_e_value),
+            "log10 LR": "not stated" if ratio is None else f"{ratio:.1f}",
+            "PCE": f"{round(self.pce):,}",
+            "orientation": self.orientation,
+            "enrolled": str(self.n_photographs),
+        }
+
 
 @dataclass(frozen=True)
 class AlignedMatch:
     """Comparison of a photograph with the whole frame of one camera, at the best shift and scale."""
 
-    camera: str  #: name of a camera, or the camera itself as the database describes it
+    camera: str  #: name of the camera
     frame: tuple[int, int]  #: width and height of the camera's photographs
     alignment: Alignment  #: position of the photograph in the frame of the camera
     log10_p_value: float  #: probability that one shift and scale of an impostor has as high a PCE
     e_value: float  #: expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
     log10_e_value: float  #: decimal logarithm of the E-value, also if it is too small for a float
     orientation: str  #: one of the orientations of topsign.cameras.ORIENTATIONS
-    n_photographs: int  #: number of photographs
+    n_photographs: int  #: enrolled photographs of the camera
+
+    def texts(self) -> dict[str, str]:
+        """Return the row of a table."""
+        return {
+            "camera": self.camera,
+            "PCE": f"{round(self.alignment.pce):,}",
+            "p-value": probability_text(self.log10_p_value),
+            "E-value": probability_text(self.log10_e_value),
+            "region": self.alignment.words(self.frame),
+            "orientation": self.orientation,
+            "enrolled": str(self.n_photographs),
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Identification:
     """Best cameras of a photograph, with the calibration and the settings of the search."""
 
-    photograph: Photograph  #: A photograph
+    photograph: Photograph  #: the questioned photograph
     candidates: list[CameraMatch]  #: best first; empty if no camera has photographs of this size
     excluded: list[CameraMatch]  #: cameras with an enrolled photograph of the same scene that score as high
     aligned: list[AlignedMatch]  #: results of the search for crops and scales, best first
     scores: dict[str, float]  #: best score with each camera of this size, in all orientations tried
-    calibration: CameraCalibration  #: how often p-values of unrelated pairs fall below each level
+    calibration: CameraCalibration  #: that of the database
     condition: str  #: "normal", "dark" or "overexposed"
     false_alarm: float  #: probability of a false match in the whole search
     n_cameras: int  #: cameras in the database
@@ -136,9 +161,10 @@ class Identification:
     @property
     def _disputed(self) -> CameraMatch | AlignedMatch | None:
         """The first camera that passes some test."""
-        disputed = (one for one in self.candidates if one.score >= self.threshold or _is_supported(one))
-        aligned = (one for one in self.aligned if any(_aligned_tests(one, self.aligned_level)))
-        return next(disputed, None) or next(aligned, None)
+        for one in self.candidates:
+            if one.score >= self.threshold or one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED:
+                return one
+        return next((one for one in self.aligned if any(_aligned_tests(one, self.aligned_level))), None)
 
     @property
     def is_match(self) -> bool:
@@ -600,11 +626,6 @@ def _ratio_words(one: CameraMatch) -> str:
         return one.ratio_note
     bound = f"{one.ratio_note} " if one.ratio_note else ""
     return f"{bound}The likelihood ratio is 10^{one.log10_likelihood_ratio:.1f}: {one.words}."
-
-
-def _is_supported(one: CameraMatch) -> bool:
-    """Return whether a test other than the significance of the score supports a camera."""
-    return one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED
 
 
 def calibrate(

@@ -110,7 +110,7 @@ class Photograph:
 
     path: str  #: path of the file
     sha256: str  #: SHA-256 of the file, in hexadecimal digits
-    n_bytes: int  #: bytes of one code
+    n_bytes: int  #: size of the file in bytes
     width: int  #: width in pixels
     height: int  #: height in pixels
     size: int | None  #: side of the square crop; None for all pixels

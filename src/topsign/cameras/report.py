@@ -26,7 +26,7 @@ from .alignment import CUSTOMARY, NEIGHBORHOOD
 from .calibration import CameraCalibration
 from .database import CameraDatabase
 from .fingerprint import DARK, FLAT, MIN_USABLE, N_LEVELS, SATURATED, SIGMA, WAVELET, WINDOWS
-from .identification import RESULTS, AlignedMatch, CameraMatch, Identification
+from .identification import AlignedMatch, CameraMatch, Identification
 from .photographs import MAX_DIFFERENT, SCENE_BITS, PhotographError, thumbnail
 
 LITERATURE = (
@@ -325,13 +325,13 @@ def _case_body(
 
 def _mark(found: Identification) -> str:
     kind = {"match": "yes", "no match": "no", "inconclusive": "unsure"}[found.result]
-    return f'<span class="{kind}">{RESULTS[found.result]}</span>'
+    return f'<span class="{kind}">{found.result.capitalize()}</span>'
 
 
 def _conclusion(found: Identification) -> str:
     """Return the conclusion with the result marked at its beginning."""
     words = found.conclusion()
-    said = f". {words}" if found.result == "match" else words.removeprefix(RESULTS[found.result])
+    said = f". {words}" if found.result == "match" else words.removeprefix(found.result.capitalize())
     return f"<p>{_mark(found)}{escape(said)}</p>"
 
 
@@ -355,31 +355,18 @@ def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:
 
 
 def _tables(found: Identification) -> Iterator[str]:
-    titles = ["Camera", "Score", "P-value", "E-value", "log10 LR", "PCE", "Orientation", "Enrolled"]
-    if found.candidates:
-        yield from table_rows("numbers cards", titles, [_row(one) for one in found.candidates])
-    if found.excluded:
-        yield "<p>Excluded, because a photograph of the same scene is enrolled:</p>"
-        yield from table_rows("numbers cards", titles, [_row(one) for one in found.excluded])
-    if found.aligned:
-        yield f"<p>Search for {' and '.join(found.search)}, {found.n_trials:,} shifts and scales in total:</p>"
-        rows = [
-            [
-                escape(one.camera),
-                f"{round(one.alignment.pce):,}",
-                probability_text(one.log10_p_value),
-                probability_text(one.log10_e_value),
-                f"{one.alignment.scale:.3f}",
-                f"{one.alignment.width} x {one.alignment.height} at ({one.alignment.left}, {one.alignment.top})",
-                escape(one.orientation),
-            ]
-            for one in found.aligned
-        ]
-        yield from table_rows(
-            "numbers cards",
-            ["Camera", "PCE", "P-value", "E-value", "Scale", "Pixels of the sensor", "Orientation"],
-            rows,
-        )
+    searched = f"Search for {' and '.join(found.search)}, {found.n_trials:,} shifts and scales in total:"
+    yield from _camera_table(found.candidates)
+    yield from _camera_table(found.excluded, "Excluded, because a photograph of the same scene is enrolled:")
+    yield from _camera_table(found.aligned, searched)
+
+
+def _camera_table(matches: Sequence[CameraMatch | AlignedMatch], words: str = "") -> Iterator[str]:
+    rows = [one.texts() for one in matches]
+    if rows:
+        yield f"<p>{words}</p>" if words else ""
+        titles = [name[0].upper() + name[1:] for name in rows[0]]
+        yield from table_rows("numbers cards", titles, [[escape(text) for text in row.values()] for row in rows])
 
 
 def _explained(found: Identification) -> str:
@@ -485,18 +472,6 @@ def _file_table(title: str, photographs: list[dict[str, Any]]) -> Iterator[str]:
     ]
     yield from table_rows("files", ["File", "SHA-256", "Size", "EXIF model and date"], rows)
     yield "</details>"
-
-
-def _row(one: CameraMatch) -> list[str]:
-    ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
-    values = [
-        f"{one.score:.4f}",
-        probability_text(one.log10_p_value),
-        probability_text(one.log10_e_value),
-        ratio,
-        f"{round(one.pce):,}",
-    ]
-    return [escape(one.camera), *values, escape(one.orientation), str(one.n_photographs)]
 
 
 def _commit() -> str:

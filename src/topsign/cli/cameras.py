@@ -14,7 +14,7 @@ import typer
 
 from .app import app, command, console, errors, fail
 from .options import Json
-from .output import Row, as_json, bar, check_output, show_result, show_rows, show_table, write_lines, write_rows
+from .output import as_json, bar, check_output, show_result, show_rows, show_table, write_lines, write_rows
 
 if TYPE_CHECKING:
     from ..cameras import CameraDatabase, Identification, PhotographError
@@ -199,7 +199,9 @@ def identify(
     elif len(results) == 1:
         _show(judged[0])
     else:
-        shown = [row | {"E-value": _probability(row["log10_e_value"])} for row in rows if row["result"] is not None]
+        from ..significance import probability_text  # SciPy takes long to import
+
+        shown = [row | {"E-value": probability_text(row["log10_e_value"])} for row in rows if row["result"] is not None]
         names = ("photograph", "result", "camera", "score", "E-value", "pce")
         show_rows(shown, names, left=names[:3], forms={"score": ".4f", "pce": ",.0f"})
     _name_refused([one for one in results if isinstance(one, package.PhotographError)])
@@ -405,25 +407,9 @@ def _name_refused(refused: list[PhotographError]) -> None:
         raise typer.Exit(1)
 
 
-def _probability(log10: float) -> str:
-    from ..significance import probability_text  # SciPy takes long to import
-
-    return probability_text(log10)
-
-
 def _show(found: Identification) -> None:
-    rows: list[Row] = []
-    for one in found.candidates:
-        ratio = "not stated" if one.log10_likelihood_ratio is None else f"{one.log10_likelihood_ratio:.1f}"
-        row = {"camera": one.camera, "score": f"{one.score:.4f}", "p-value": _probability(one.log10_p_value)}
-        row |= {"E-value": _probability(one.log10_e_value), "log10 LR": ratio, "PCE": f"{round(one.pce):,}"}
-        rows.append(row | {"orientation": one.orientation})
-    aligned: list[Row] = []
-    for match in found.aligned:
-        row = {"camera": match.camera, "PCE": f"{round(match.alignment.pce):,}"}
-        row |= {"E-value": _probability(match.log10_e_value), "region": match.alignment.words(match.frame)}
-        aligned.append(row | {"orientation": match.orientation})
-    for shown in filter(None, (rows, aligned)):
-        show_rows(shown, list(shown[0]), left=("camera", "region", "orientation"))
+    tables = [one.texts() for one in found.candidates], [one.texts() for one in found.aligned]
+    for rows in filter(None, tables):
+        show_rows(rows, list(rows[0]), left=("camera", "region", "orientation"))
     console.print(f"\n{found.conclusion()}")
     console.print(f"\n{found.calibration.statement(found.condition)}")
