@@ -27,6 +27,8 @@ const Functions* const kPaths[] = {
 #endif
 };
 
+constexpr int32_t kMustRead = 3;  // status of searches that want blocks of originals
+
 const Functions& functions(const ts_run* run) { return *kPaths[run->path]; }
 
 // Turns an allocation failure into the status that crosses the C interface.
@@ -45,7 +47,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 17; }
+int32_t ts_interface() { return 18; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -167,16 +169,21 @@ int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const ts_region_c
 int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes,
                           const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
                           const ts_queries* queries, const ts_originals* originals, const ts_neighbors* found) {
-    return guarded([&] {
-        functions(run).search_regions(run->n_threads, *scoring, *codes, *regions, *rule, *units, *queries, originals,
-                                      *found);
+    bool is_complete = true;
+    const int32_t status = guarded([&] {
+        is_complete = functions(run).search_regions(run->n_threads, *scoring, *codes, *regions, *rule, *units, *queries,
+                                                    originals, *found);
     });
+    return status || is_complete ? status : kMustRead;
 }
 
 int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
                        const ts_neighbors* found) {
-    const int32_t status = guarded([&] { functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
+    bool is_complete = true;
+    const int32_t status =
+        guarded([&] { is_complete = functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
     if (status) return status;
+    if (!is_complete) return kMustRead;
     for (int64_t q = 0; q < signals->count; ++q)
         if (!(norms[q] >= 1e-18 && norms[q] <= 1e18) || found->rows[(q + 1) * found->k - 1] < 0) return 2;
     return 0;

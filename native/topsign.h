@@ -322,11 +322,15 @@ TOPSIGN_API int32_t ts_visit(const ts_run* run, const ts_scoring* scoring, const
                              const ts_visits* visits, const ts_queries* queries, const ts_best* best);
 
 /* Original signals of each segment: rows of values, each times its scale, in float32; and the queries, both without
-   `minus` (may be null). Scores are inner products, or correlations, in double precision. */
+   `minus` (may be null). Scores are inner products, or correlations, in double precision. Values are read in blocks of
+   block_bytes: `verified` has a byte for each, not 0 if it may be read; a search that needs others sets their bytes of
+   `wanted`, and has no result. Both are null if all may be read. */
 enum { TS_FLOAT32, TS_FLOAT16, TS_INT8 };
 typedef struct {
     const void* values;
     const float* scales;
+    const uint8_t* verified;
+    uint8_t* wanted;
 } ts_original_rows;
 
 typedef struct {
@@ -334,6 +338,7 @@ typedef struct {
     const ts_original_rows* segments;
     const float* minus;
     ts_rows queries;
+    int64_t block_bytes;
 } ts_originals;
 
 /* Neighbours of each query, (n_queries, k), row and id -1 if there are fewer: scores by code and, with originals, exact
@@ -351,7 +356,8 @@ typedef struct {
     int64_t* visited;
 } ts_neighbors;
 
-/* Chooses regions, compares the codes there, and compares candidates by originals, unless they are null. */
+/* Chooses regions, compares the codes there, and compares candidates by originals, unless they are null. The status is
+   3 if blocks of originals must be read first. */
 TOPSIGN_API int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts_region_codes* codes,
                                       const ts_regions* regions, const ts_region_rule* rule, const ts_rows* units,
                                       const ts_queries* queries, const ts_originals* originals,

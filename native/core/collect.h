@@ -85,6 +85,7 @@ class alignas(64) Top {
 // bound may lag behind; otherwise threads would contend for the lock while bounds are still low.
 class Best {
    public:
+    static constexpr bool kRounded = false;  // whether it takes rounded scores
     explicit Best(Top& top) : top_(&top) {}
     void begin(int n_threads, bool ascending) {
         if (n_threads > 1 || !ascending) top_->unordered();
@@ -139,6 +140,7 @@ class Tops {
 // All codes of one thread that reach a threshold, for one query.
 class Within {
    public:
+    static constexpr bool kRounded = false;
     explicit Within(float threshold) : bound_(std::nextafter(threshold, -std::numeric_limits<float>::infinity())) {}
     void begin(int, bool) {}
     void refresh() {}

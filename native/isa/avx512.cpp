@@ -127,9 +127,11 @@ struct WideRings {
     }
 
     // The codes of each block whose sums exceed a bound, and those with a small factor; factors is the plane of their
-    // high bytes, or -1.
+    // high bytes, or -1. Writes the sums of pairs of blocks with such codes: those of even codes, then those of odd
+    // ones.
     static void reaching(const uint8_t* const* blocks, const uint8_t* const* ahead, int64_t n_bytes,
-                         const uint8_t* tables, NarrowBound bound, int64_t factors, uint32_t* lanes) {
+                         const uint8_t* tables, NarrowBound bound, int64_t factors, uint32_t* lanes,
+                         uint16_t (*sums)[kBlock]) {
         __m512i before[kVectors], even[kVectors], odd[kVectors];
         for (int v = 0; v < kVectors; ++v) before[v] = two(blocks + 2 * v, n_bytes - 1);
         add_planes(blocks, ahead, 0, n_bytes, tables, before, even, odd);
@@ -151,7 +153,13 @@ struct WideRings {
             reached |= _pdep_u64(_mm512_cmpgt_epi16_mask(odd[v], odd_bound), 0xaaaaaaaaaaaaaaaa);
             lanes[2 * v] = uint32_t(reached);
             lanes[2 * v + 1] = uint32_t(reached >> 32);
+            if (!reached) continue;
+            store(sums[2 * v], even[v]);
+            store(sums[2 * v + 1], odd[v]);
         }
+    }
+    static int32_t sum_of(const uint16_t (*sums)[kBlock], int64_t block, int lane) {
+        return sums[(block & ~int64_t(1)) + (lane & 1)][(block & 1) * (kBlock / 2) + lane / 2];
     }
 
    private:

@@ -25,6 +25,18 @@ struct ExactScore {
     double inner, correlation;
 };
 
+// A code that may be among the best.
+struct Candidate {
+    float value;
+    const ts_codes* codes;
+    int64_t position;
+    // Whether this code is better.
+    bool operator<(const Candidate& other) const {
+        if (value != other.value) return value > other.value;
+        return id_of(*codes, position) < id_of(*other.codes, other.position);
+    }
+};
+
 // Exact comparison of one query after the other.
 template <class Isa>
 class ExactComparison {
@@ -37,39 +49,45 @@ class ExactComparison {
         if (originals->minus) std::copy_n(originals->minus, originals->queries.width, middle_.begin());
     }
 
-    // Orders codes by their exact scores, rounded to float32; of equal scores the lower id comes first.
-    void rank(const ts_code_ranges& codes, int64_t q, std::vector<Kept>& found) {
-        enter(q);
-        struct Ranked {
-            Kept code;
-            ExactScore exact;
-            float score;
-        };
+    // Moves the k best codes to the front, by their exact scores rounded to float32, and removes the others. Of equal
+    // ones the lower id comes first. Returns false if originals must be read first.
+    bool rank(const ts_code_ranges& codes, int64_t q, std::vector<Candidate>& found, int64_t k) {
         const auto n = int64_t(found.size());
-        std::vector<Ranked> ranked;
-        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch(codes, found[i].row);
+        const auto segment = [&](int64_t i) { return found[i].codes - codes.ranges; };
+        bool is_read = true;
+        for (int64_t i = 0; i < n; ++i) is_read &= want(originals_->segments[segment(i)], found[i].position);
+        if (!is_read) return false;
+        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch(segment(i), found[i].position);
+        enter(q);
+        ranked_.clear();
         for (int64_t i = 0; i < n; ++i) {
-            if (i + kAhead < n) prefetch(codes, found[i + kAhead].row);
-            const ExactScore exact = compare(codes, found[i].row);
-            ranked.push_back({found[i], exact, float(originals_->is_inner ? exact.inner : exact.correlation)});
+            if (i + kAhead < n) prefetch(segment(i + kAhead), found[i + kAhead].position);
+            const ExactScore exact = compare(segment(i), found[i].position);
+            const auto score = float(originals_->is_inner ? exact.inner : exact.correlation);
+            ranked_.push_back({{score, found[i].codes, found[i].position}, found[i].value, exact});
         }
-        std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
-            return a.score != b.score ? a.score > b.score : a.code.id < b.code.id;
-        });
+        const int64_t n_kept = std::min(n, k);
+        std::partial_sort(ranked_.begin(), ranked_.begin() + n_kept, ranked_.end());
         found.clear();
         results_.clear();
-        for (const Ranked& one : ranked) {
-            found.push_back(one.code);
-            results_.push_back(one.exact);
+        for (int64_t i = 0; i < n_kept; ++i) {
+            found.push_back({ranked_[i].of_code, ranked_[i].codes, ranked_[i].position});
+            results_.push_back(ranked_[i].exact);
         }
+        return true;
     }
     const std::vector<ExactScore>& results() const { return results_; }
 
     void compare_all(const ts_code_ranges& codes, const int64_t* rows, int64_t n, double* inner, double* correlations) {
-        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch(codes, rows[i]);
+        const auto prefetch_row = [&](int64_t i) {
+            const auto [segment, position] = place(codes, rows[i]);
+            prefetch(segment, position);
+        };
+        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch_row(i);
         for (int64_t i = 0; i < n; ++i) {
-            if (i + kAhead < n) prefetch(codes, rows[i + kAhead]);
-            const ExactScore exact = compare(codes, rows[i]);
+            if (i + kAhead < n) prefetch_row(i + kAhead);
+            const auto [segment, position] = place(codes, rows[i]);
+            const ExactScore exact = compare(segment, position);
             inner[i] = exact.inner;
             correlations[i] = exact.correlation;
         }
@@ -83,8 +101,7 @@ class ExactComparison {
         norm_ = std::sqrt(sum.total());
     }
 
-    ExactScore compare(const ts_code_ranges& codes, int64_t row) {
-        const auto [segment, position] = place(codes, row);
+    ExactScore compare(int64_t segment, int64_t position) {
         read(originals_->segments[segment], position);
         constexpr int kWidth = Isa::kBytes / 8, kVectors = LaneSum::kLanes / kWidth;
         using V = Vec<double, kWidth>;
@@ -112,6 +129,11 @@ class ExactComparison {
     }
 
    private:
+    struct Ranked : Candidate {  // by its exact score
+        float of_code;
+        ExactScore exact;
+    };
+
     static constexpr int64_t kAhead = 8;  // signals that are prefetched
 
     static std::pair<int64_t, int64_t> place(const ts_code_ranges& codes, int64_t row) {
@@ -121,18 +143,30 @@ class ExactComparison {
         return {after - codes.ranges - 1, row - after[-1].first_row};
     }
 
+    // Whether a signal may be read; if not, its blocks are wanted.
+    bool want(const ts_original_rows& rows, int64_t position) const {
+        if (!rows.verified) return true;
+        bool is_read = true;
+        for (int64_t block = position * row_bytes() / originals_->block_bytes;
+             block <= ((position + 1) * row_bytes() - 1) / originals_->block_bytes; ++block)
+            if (!rows.verified[block]) {
+                rows.wanted[block] = 1;
+                is_read = false;
+            }
+        return is_read;
+    }
+
     int64_t row_bytes() const {
         static constexpr int64_t kBytes[] = {4, 2, 1};
         return kBytes[originals_->type] * int64_t(query_.size());
     }
 
-    void prefetch(const ts_code_ranges& codes, int64_t row) const {
+    void prefetch(int64_t segment, int64_t position) const {
 #if defined(__GNUC__)
-        const auto [segment, position] = place(codes, row);
         const auto* const at = static_cast<const char*>(originals_->segments[segment].values) + position * row_bytes();
         for (int64_t i = 0; i < row_bytes(); i += 64) __builtin_prefetch(at + i);
 #else
-        (void)codes, (void)row;
+        (void)segment, (void)position;
 #endif
     }
 
@@ -160,6 +194,7 @@ class ExactComparison {
     std::vector<float> signal_{};
     std::vector<double> query_{}, middle_{};
     std::vector<ExactScore> results_{};
+    std::vector<Ranked> ranked_{};
     double norm_ = 0;
 };
 

@@ -135,21 +135,23 @@ class RegionChooser {
           query_(regions.fine.width),
           coarse_scores_(regions.coarse.n_groups * kGroup),
           scores_(new float[regions.fine.n_groups * kGroup]),
+          counts_(new int32_t[regions.fine.n_groups * kGroup]),
           numbers_(new int32_t[regions.fine.n_groups * kGroup]) {}
 
     // Chooses the regions of a unit query and returns its stratum; the stratum after the last is that of queries unlike
     // all others. A stratum without regions visits all entries, and none are chosen.
     int64_t choose(const float* unit, int64_t n_features, const ts_region_rule& rule) {
         query_.enter(unit, n_features);
-        n_scored_ = n_coarse_ = 0;
+        n_scored_ = n_regions_ = n_coarse_ = 0;
         chosen_.clear();
         score_means<Isa>(regions_.coarse, query_, 0, regions_.coarse.n_groups, coarse_scores_.data());
         coarse_.clear();
         for (int64_t c = 0; c < regions_.n_coarse; ++c) coarse_.push_back({coarse_scores_[c], int32_t(c)});
         widen(rule.base_coarse);
-        take(std::min(kContrastRank, n_regions()));
+        list_above(cut_scores<Isa>(scores_.get(), n_scored_, std::min(kContrastRank, n_regions_)));
+        sort_first(kContrastRank);
         best = nearest_.front().score;
-        contrast = best - nearest_.back().score;
+        contrast = best - nearest_[std::min(kContrastRank, n_regions_) - 1].score;
         if (double(best) < rule.least) return rule.n_strata;
         const int64_t stratum =
             std::upper_bound(rule.edges, rule.edges + rule.n_strata - 1, double(contrast)) - rule.edges;
@@ -166,6 +168,12 @@ class RegionChooser {
     float best = 0, contrast = 0;
 
    private:
+    using Floats = Vec<float, Isa::kBytes / 4>;
+    using Ints = Vec<int32_t, Isa::kBytes / 4>;
+    struct Reached {
+        int64_t regions, entries;
+    };
+
     // Scores the regions of the n nearest coarse means.
     void widen(int64_t n) {
         n = std::min(n, regions_.n_coarse);
@@ -176,46 +184,74 @@ class RegionChooser {
                   [](const ScoredRegion& a, const ScoredRegion& b) { return a.region < b.region; });
         for (; n_coarse_ < n; ++n_coarse_) {
             const int32_t c = coarse_[n_coarse_].region;
-            const int64_t begin = regions_.first[c], end = regions_.first[c + 1], count = (end - begin) * kGroup;
+            const int64_t begin = regions_.first[c], end = regions_.first[c + 1];
             score_means<Isa>(regions_.fine, query_, begin, end, scores_.get() + n_scored_);
-            std::copy_n(regions_.numbers + begin * kGroup, count, numbers_.get() + n_scored_);
-            n_scored_ += count;
+            for (int64_t i = begin * kGroup; i < end * kGroup; ++i, ++n_scored_) {
+                const int32_t number = regions_.numbers[i];
+                numbers_[n_scored_] = number;
+                counts_[n_scored_] = number < 0 ? 0 : int32_t(regions_.counts[number]);
+                n_regions_ += number >= 0;
+            }
         }
     }
 
-    // Number of regions that are scored.
-    int64_t n_regions() const { return n_scored_ - std::count(numbers_.get(), numbers_.get() + n_scored_, -1); }
-
-    // The nearest `wanted` regions, in order.
-    void take(int64_t wanted) {
-        const float bound = cut_scores<Isa>(scores_.get(), n_scored_, wanted);
+    // Lists the regions whose scores exceed a bound.
+    void list_above(float bound) {
         nearest_.clear();
-        for (int64_t i = 0; i < n_scored_; ++i)
-            if (scores_[i] > bound) nearest_.push_back({scores_[i], numbers_[i]});
-        if (int64_t(nearest_.size()) > wanted) {
-            std::nth_element(nearest_.begin(), nearest_.begin() + (wanted - 1), nearest_.end());
-            nearest_.resize(wanted);
+        for (int64_t i = 0; i < n_scored_; i += kLanes<Floats>) {
+            const Ints above = load<Floats>(scores_.get() + i) > splat<Floats>(bound);
+            if (!any(above)) continue;
+            for (int j = 0; j < kLanes<Floats>; ++j)
+                if (above[j]) nearest_.push_back({scores_[i + j], numbers_[i + j]});
         }
-        std::sort(nearest_.begin(), nearest_.end());
     }
 
-    // At least n regions, and enough to hold n_entries.
-    void choose_nearest(int64_t n, int64_t n_entries) {
-        for (int64_t wanted = n;; wanted *= 2) {
-            const int64_t available = n_regions();
-            take(std::min(wanted, available));
-            int64_t entries = 0, used = 0;
-            for (const ScoredRegion& one : nearest_) {
-                if (used >= n && entries >= n_entries) break;
-                entries += regions_.counts[one.region];
-                ++used;
-            }
-            if ((used >= n && entries >= n_entries) || (available <= wanted && n_coarse_ == regions_.n_coarse)) {
-                nearest_.resize(used);
-                break;
-            }
-            if (available <= wanted) widen(2 * n_coarse_);
+    // Moves the n nearest to the front, in order.
+    void sort_first(int64_t n) {
+        n = std::min(n, int64_t(nearest_.size()));
+        std::partial_sort(nearest_.begin(), nearest_.begin() + n, nearest_.end());
+    }
+
+    // Numbers of regions and entries with scores of at least this one.
+    Reached reached(float least) const {
+        Ints regions{}, entries{};
+        for (int64_t i = 0; i < n_scored_; i += kLanes<Floats>) {
+            const Ints is = load<Floats>(scores_.get() + i) >= splat<Floats>(least);
+            regions = regions - is;
+            entries = entries + (load<Ints>(counts_.get() + i) & is);
         }
+        Reached sum{};
+        for (int i = 0; i < kLanes<Ints>; ++i) {
+            sum.regions += regions[i];
+            sum.entries += entries[i];
+        }
+        return sum;
+    }
+
+    // The fewest nearest regions that are n and hold n_entries, by bisection of the score that they reach.
+    void choose_nearest(int64_t n, int64_t n_entries) {
+        const auto enough = [&](Reached some) { return some.regions >= n && some.entries >= n_entries; };
+        constexpr float kLowest = -1e30f;  // less than all scores but those of rows that fill a group
+        Reached all = reached(kLowest);    // with at least the low score
+        for (; !enough(all) && n_coarse_ < regions_.n_coarse; all = reached(kLowest)) widen(2 * n_coarse_);
+        float low = kLowest, high = best, width = 0.02f;
+        Reached more{};  // with at least the high score, which is not enough
+        while (enough(all) && all.regions > more.regions + 1) {
+            const float middle = low == kLowest ? high - width : low + 0.5f * (high - low);
+            if (low == kLowest) width *= 2;
+            if (middle <= low || middle >= high) break;  // equal scores
+            const Reached some = reached(middle);
+            (enough(some) ? low : high) = middle;
+            (enough(some) ? all : more) = some;
+        }
+        list_above(std::nextafter(low, 2 * kLowest));
+        if (enough(all) && all.regions > more.regions + 1) {
+            sort_first(all.regions);
+            Reached some{};
+            for (; !enough(some); ++some.regions) some.entries += regions_.counts[nearest_[some.regions].region];
+            nearest_.resize(some.regions);
+        }
+        sort_first(kOrdered);
         for (const ScoredRegion& one : nearest_) chosen_.push_back(one.region);
         if (int64_t(chosen_.size()) > kOrdered) std::sort(chosen_.begin() + kOrdered, chosen_.end());
     }
@@ -223,19 +259,23 @@ class RegionChooser {
     const ts_regions& regions_;
     ByteQuery<Isa> query_;
     std::vector<float> coarse_scores_;
-    std::unique_ptr<float[]> scores_;     // of the regions of the nearest coarse means
-    std::unique_ptr<int32_t[]> numbers_;  // their regions
+    // Of the regions of the nearest coarse means: scores, living entries, and regions.
+    std::unique_ptr<float[]> scores_;
+    std::unique_ptr<int32_t[]> counts_, numbers_;
     std::vector<int32_t> chosen_{};
     std::vector<ScoredRegion> coarse_{}, nearest_{};
-    int64_t n_scored_ = 0, n_coarse_ = 0;
+    int64_t n_scored_ = 0, n_regions_ = 0, n_coarse_ = 0;
 };
 
-// Blocks of the codes in some regions.
-inline void list_blocks(const ts_region_codes& codes, int64_t code_bytes, const int32_t* begin, const int32_t* end,
-                        std::vector<Listed>& list) {
+// Calls use(list) with lists of the blocks of the codes in some regions; returns the number of codes.
+template <class Use>
+int64_t list_blocks(const ts_region_codes& codes, int64_t code_bytes, const std::vector<int32_t>& regions,
+                    std::vector<Listed>& list, const Use& use) {
+    constexpr size_t kListed = 1024;
+    int64_t n = 0;
     list.clear();
-    for (const int32_t* region = begin; region != end; ++region)
-        for (int64_t i = codes.starts[*region]; i < codes.starts[*region + 1]; ++i) {
+    for (const int32_t region : regions)
+        for (int64_t i = codes.starts[region]; i < codes.starts[region + 1]; ++i) {
             const ts_region_range& range = codes.ranges[i];
             const ts_codes& segment = codes.segments.ranges[range.segment];
             const int64_t last = (int64_t(range.end) - 1) / kBlock;
@@ -244,168 +284,291 @@ inline void list_blocks(const ts_region_codes& codes, int64_t code_bytes, const 
                 if (b == range.begin / kBlock) mask &= ~uint32_t(0) << (range.begin % kBlock);
                 if (b == last) mask &= ~uint32_t(0) >> (kBlock - 1 - (range.end - 1) % kBlock);
                 mask &= living(segment, b);
+                n += count_ones(mask);
                 const uint8_t* const block = segment.planes + b * code_bytes * kBlock;
-                if (!list.empty() && list.back().block == block)
+                if (!list.empty() && list.back().block == block) {
                     list.back().mask |= mask;
-                else if (mask)
+                } else if (mask) {
+                    if (list.size() >= kListed) {
+                        use(list);
+                        list.clear();
+                    }
                     list.push_back({block, &segment, b, mask});
+                }
             }
         }
+    if (!list.empty()) use(list);
+    return n;
 }
 
-// Calls use(scan) with the comparison of single queries with codes of their own: by tables, unless there are none.
+// One of some queries.
+inline ts_queries query_at(const ts_scoring& scoring, const ts_queries& queries, int64_t q) {
+    return {queries.values + q * scoring.width, queries.scales + q, queries.constants + q, 1};
+}
+
+// Calls use(scan type) for the comparison of single queries with codes: by tables, unless there are none.
 template <class Isa, class Use>
-void with_single_scan(int n_threads, const ts_scoring& scoring, const ts_queries& queries, const Use& use) {
+void with_single_scan(const ts_scoring& scoring, const Use& use) {
     if (scoring.kind == TS_RING)
-        use(RingScan<Isa>(n_threads, scoring, queries));
+        use(static_cast<RingScan<Isa>*>(nullptr));
     else if (scoring.kind == TS_KEPT)
-        use(KeptScan<Isa>(n_threads, scoring, queries));
+        use(static_cast<KeptScan<Isa>*>(nullptr));
     else
-        use(NibbleScan<Isa>(n_threads, scoring, queries));
+        use(static_cast<NibbleScan<Isa>*>(nullptr));
 }
-
-// Regions of each query, chosen in parallel.
-template <class Isa>
-struct ChosenRegions {
-    std::vector<std::vector<int32_t>> regions;
-    std::vector<int64_t> strata;
-
-    ChosenRegions(int n_threads, const ts_regions& asked, const ts_region_rule& rule, const ts_rows& units, float* best,
-                  float* contrasts)
-        : regions(units.count), strata(units.count) {
-        const double each = 0.01 * double(asked.fine.n_groups * kGroup * asked.fine.width) + 5000;
-        parallel_items(n_threads, units.count, each, [&] {
-            const auto chooser = std::make_shared<RegionChooser<Isa>>(asked);
-            return [&, chooser](int64_t q) {
-                strata[q] = chooser->choose(units.values + q * units.width, units.width, rule);
-                regions[q] = chooser->chosen();
-                best[q] = chooser->best;
-                contrasts[q] = chooser->contrast;
-            };
-        });
-    }
-};
 
 template <class Isa>
 void choose_regions(int n_threads, const ts_regions& regions, const ts_region_rule& rule, const ts_rows& units,
                     const ts_region_choice& choice) {
-    const ChosenRegions<Isa> chosen(n_threads, regions, rule, units, choice.best, choice.contrasts);
+    std::vector<std::vector<int32_t>> chosen(units.count);
+    const double each = 0.01 * double(regions.fine.n_groups * kGroup * regions.fine.width) + 5000;
+    parallel_items(n_threads, units.count, each, [&] {
+        const auto chooser = std::make_shared<RegionChooser<Isa>>(regions);
+        return [&, chooser](int64_t q) {
+            choice.strata[q] = int32_t(chooser->choose(units.values + q * units.width, units.width, rule));
+            chosen[q] = chooser->chosen();
+            choice.best[q] = chooser->best;
+            choice.contrasts[q] = chooser->contrast;
+        };
+    });
     choice.starts[0] = 0;
     for (int64_t q = 0; q < units.count; ++q) {
-        const auto& mine = chosen.regions[q];
-        choice.strata[q] = int32_t(chosen.strata[q]);
-        choice.starts[q + 1] = choice.starts[q] + int64_t(mine.size());
+        choice.starts[q + 1] = choice.starts[q] + int64_t(chosen[q].size());
         if (choice.starts[q + 1] <= choice.capacity)
-            std::copy(mine.begin(), mine.end(), choice.regions + choice.starts[q]);
+            std::copy(chosen[q].begin(), chosen[q].end(), choice.regions + choice.starts[q]);
     }
 }
 
-// Compares each query with the codes in its regions; chosen(q) returns their begin and end.
-template <class Isa, class Chosen>
-void visit_regions(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_queries& queries,
-                   std::deque<Top>& tops, const Chosen& chosen, int64_t* visited) {
-    int64_t n_codes = 0;
-    for (int64_t s = 0; s < codes.segments.count; ++s) n_codes += codes.segments.ranges[s].count;
-    for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
-        with_single_scan<Isa>(n_threads, scoring, some, [&](const auto& scan) {
-            using Worker = typename std::decay_t<decltype(scan)>::Worker;
-            parallel_items(n_threads, some.count, 0.05 * double(n_codes) + 5000, [&] {
-                const auto worker = std::make_shared<Worker>(scan);
-                return [&, worker, list = std::vector<Listed>()](int64_t q) mutable {
-                    const auto [begin, end] = chosen(first + q);
-                    list_blocks(codes, scoring.code_bytes, begin, end, list);
-                    Best best(tops[first + q]);
-                    best.begin(1, false);
-                    if (!list.empty()) worker->scan(list.data(), int64_t(list.size()), q, q + 1, &best);
-                    best.finish();
-                    int64_t n = 0;
-                    for (const Listed& one : list) n += count_ones(one.mask);
-                    visited[first + q] = n;
-                };
-            });
-        });
-    });
-}
-
+// Compares each query with the codes in its regions.
 template <class Isa>
 void visit(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_visits& visits,
            const ts_queries& queries, const ts_best& best) {
-    std::deque<Top> tops;
-    std::vector<int64_t> visited(queries.count);
-    for (int64_t q = 0; q < queries.count; ++q) tops.emplace_back(best.k);
-    visit_regions<Isa>(
-        n_threads, scoring, codes, queries, tops,
-        [&](int64_t q) {
-            return std::make_pair(visits.regions + visits.starts[q], visits.regions + visits.starts[q + 1]);
-        },
-        visited.data());
-    for (int64_t q = 0; q < queries.count; ++q) tops[q].write(best.values + q * best.k, best.rows + q * best.k);
-}
-
-// One search: choice of regions, visits, exhaustive comparison of the queries that need it, and exact comparison.
-template <class Isa>
-void search_regions(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_regions& regions,
-                    const ts_region_rule& rule, const ts_rows& units, const ts_queries& queries,
-                    const ts_originals* originals, const ts_neighbors& out) {
-    const ChosenRegions<Isa> chosen(n_threads, regions, rule, units, out.best, out.contrasts);
-    std::deque<Top> tops;
-    std::vector<int64_t> wide;
-    for (int64_t q = 0; q < queries.count; ++q) {
-        const int64_t stratum = chosen.strata[q];
-        out.strata[q] = int32_t(stratum);
-        tops.emplace_back(std::max(out.k, originals ? rule.n_candidates[stratum] : 0));
-        if (rule.n_regions[stratum] == 0) wide.push_back(q);
-    }
-    visit_regions<Isa>(
-        n_threads, scoring, codes, queries, tops,
-        [&](int64_t q) {
-            const auto& mine = chosen.regions[q];
-            return std::make_pair(mine.data(), mine.data() + mine.size());
-        },
-        out.visited);
-    if (!wide.empty()) {
-        int64_t n_living = 0;
-        for (int64_t s = 0; s < codes.segments.count; ++s)
-            for (int64_t b = 0; b < n_blocks(codes.segments.ranges[s]); ++b)
-                n_living += count_ones(living(codes.segments.ranges[s], b));
-        std::vector<int16_t> values;
-        std::vector<float> scales, constants;
-        for (const int64_t q : wide) {
-            const int16_t* const from = queries.values + q * scoring.width;
-            values.insert(values.end(), from, from + scoring.width);
-            scales.push_back(queries.scales[q]);
-            constants.push_back(queries.constants[q]);
-            out.visited[q] = n_living;
-        }
-        const ts_queries all{values.data(), scales.data(), constants.data(), int64_t(wide.size())};
-        for_some_queries(scoring, all, [&](const ts_queries& some, int64_t first) {
-            std::vector<Best> collectors;
-            for (int64_t i = 0; i < some.count; ++i) collectors.emplace_back(tops[wide[first + i]]);
-            with_scan<Isa>(n_threads, scoring, some,
-                           [&](const auto& scan) { scan_all(n_threads, scoring, codes.segments, scan, collectors); });
+    int64_t n_codes = 0;
+    for (int64_t s = 0; s < codes.segments.count; ++s) n_codes += codes.segments.ranges[s].count;
+    with_single_scan<Isa>(scoring, [&](auto* type) {
+        using Scan = std::remove_pointer_t<decltype(type)>;
+        parallel_items(n_threads, queries.count, 0.05 * double(n_codes) + 5000, [&] {
+            return [&, list = std::vector<Listed>()](int64_t q) mutable {
+                const ts_queries query = query_at(scoring, queries, q);
+                const Scan scan(1, scoring, query);
+                typename Scan::Worker worker(scan);
+                Top top(best.k);
+                Best found(top);
+                found.begin(1, false);
+                const std::vector<int32_t> chosen(visits.regions + visits.starts[q],
+                                                  visits.regions + visits.starts[q + 1]);
+                list_blocks(codes, scoring.code_bytes, chosen, list, [&](const std::vector<Listed>& some) {
+                    worker.scan(some.data(), int64_t(some.size()), 0, 1, &found);
+                });
+                found.finish();
+                top.write(best.values + q * best.k, best.rows + q * best.k);
+            };
         });
-    }
-    parallel_items(n_threads, queries.count, originals ? 20000 : 500, [&] {
-        return [&, exact = ExactComparison<Isa>(originals)](int64_t q) mutable {
-            std::vector<Kept> found = tops[q].sorted();
-            if (originals) exact.rank(codes.segments, q, found);
-            for (int64_t i = 0; i < out.k; ++i) {
-                const int64_t at = q * out.k + i;
-                const bool is_found = i < int64_t(found.size());
-                out.rows[at] = is_found ? found[i].row : -1;
-                out.ids[at] = is_found ? found[i].id : -1;
-                if (!is_found) continue;
-                out.values[at] = found[i].value;
-                if (!originals) continue;
-                out.inner[at] = exact.results()[i].inner;
-                out.correlations[at] = exact.results()[i].correlation;
-            }
-        };
     });
 }
 
+// The best codes of a query, at least `wanted` if there are so many.
 template <class Isa>
-void search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signals, double* norms,
+class Shortlist {
+   public:
+    static constexpr bool kRounded = true;
+
+    explicit Shortlist(int64_t wanted) { clear(wanted); }
+
+    void clear(int64_t wanted) {
+        wanted_ = wanted;
+        n_ = 0;
+        bound_ = -std::numeric_limits<float>::infinity();
+        hold(64 * (2 * wanted / 64 + 1));
+    }
+    void begin(int, bool) {}
+    void refresh() {}
+    void finish() {}
+    float bound() const { return bound_; }
+    void offer(float value, const ts_codes& codes, int64_t position) {
+        values_[n_] = value;
+        places_[n_] = {&codes, position};
+        if (++n_ == int64_t(values_.size())) cut();
+    }
+    void add(const Shortlist& other) {
+        for (int64_t i = 0; i < other.n_; ++i)
+            if (other.values_[i] > bound_) offer(other.values_[i], *other.places_[i].codes, other.places_[i].position);
+    }
+
+    // The best of these codes in no order; of equal ones those with lower ids.
+    void take(std::vector<Candidate>& found) const {
+        found.clear();
+        for (int64_t i = 0; i < n_; ++i) found.push_back({values_[i], places_[i].codes, places_[i].position});
+        if (n_ <= wanted_) return;
+        std::nth_element(found.begin(), found.begin() + (wanted_ - 1), found.end());
+        found.resize(size_t(wanted_));
+    }
+
+   private:
+    struct Place {
+        const ts_codes* codes;
+        int64_t position;
+    };
+
+    void hold(int64_t n) {
+        values_.resize(size_t(n));
+        places_.resize(size_t(n));
+    }
+
+    void cut() {
+        bound_ = cut_scores<Isa>(values_.data(), n_, wanted_);
+        int64_t left = 0;
+        for (int64_t i = 0; i < n_; ++i) {
+            const bool stays = values_[i] > bound_;
+            values_[left] = values_[i];
+            places_[left] = places_[i];
+            left += stays;
+        }
+        n_ = left;
+        if (4 * n_ > 3 * int64_t(values_.size())) hold(2 * int64_t(values_.size()));
+    }
+
+    int64_t wanted_ = 0, n_ = 0;
+    float bound_ = 0;
+    std::vector<float> values_{};
+    std::vector<Place> places_{};
+};
+
+// Searches of a thread: choice of regions, comparison of the codes there or of all, and exact comparison of the best.
+template <class Isa, class Scan>
+class RegionSearcher {
+   public:
+    RegionSearcher(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_regions& regions,
+                   const ts_region_rule& rule, const ts_originals* originals, const ts_neighbors& out)
+        : n_threads_(n_threads),
+          scoring_(scoring),
+          codes_(codes),
+          regions_(regions),
+          rule_(rule),
+          originals_(originals),
+          out_(out),
+          chooser_(regions),
+          exact_(originals),
+          shortlist_(0) {}
+
+    // Returns false if originals must be read first.
+    bool search(int64_t q, const float* unit, int64_t n_features, const ts_queries& query) {
+        const int64_t stratum = chooser_.choose(unit, n_features, rule_);
+        out_.strata[q] = int32_t(stratum);
+        out_.best[q] = chooser_.best;
+        out_.contrasts[q] = chooser_.contrast;
+        const int64_t wanted = originals_ ? std::max(out_.k, rule_.n_candidates[stratum]) : out_.k;
+        const Scan scan = scan_of(query);
+        // Sums of rounded tables err by about two of 127 steps, so that the reserve holds the best by exact scores.
+        const int64_t listed = kIsRounded ? wanted + wanted / 4 + 32 : wanted;
+        shortlist_.clear(listed);
+        out_.visited[q] = rule_.n_regions[stratum] ? visit_chosen(scan) : visit_all(scan, listed);
+        shortlist_.take(found_);
+        for (Candidate& one : found_) one.value = exact_score(scan, one);
+        if (originals_) {
+            keep_best(wanted, false);
+            if (!exact_.rank(codes_.segments, q, found_, out_.k)) return false;
+        } else {
+            keep_best(out_.k, true);
+        }
+        write(q);
+        return true;
+    }
+
+   private:
+    static constexpr bool kIsRounded = std::is_same_v<Scan, RingScan<Isa>>;
+
+    Scan scan_of(const ts_queries& query) const {
+        if constexpr (kIsRounded)
+            return Scan(1, scoring_, query, true);
+        else
+            return Scan(1, scoring_, query);
+    }
+
+    float exact_score(const Scan& scan, const Candidate& one) const {
+        if constexpr (kIsRounded)
+            return scan.exact_score(0, one.codes->planes + one.position / kBlock * scoring_.code_bytes * kBlock,
+                                    int(one.position % kBlock));
+        else
+            return one.value;
+    }
+
+    void keep_best(int64_t n, bool sorted) {
+        n = std::min(n, int64_t(found_.size()));
+        if (sorted)
+            std::partial_sort(found_.begin(), found_.begin() + n, found_.end());
+        else if (n < int64_t(found_.size()))
+            std::nth_element(found_.begin(), found_.begin() + n, found_.end());
+        found_.resize(size_t(n));
+    }
+
+    int64_t visit_chosen(const Scan& scan) {
+        typename Scan::Worker worker(scan);
+        return list_blocks(codes_, scoring_.code_bytes, chooser_.chosen(), list_, [&](const std::vector<Listed>& some) {
+            worker.scan(some.data(), int64_t(some.size()), 0, 1, &shortlist_);
+        });
+    }
+
+    int64_t visit_all(const Scan& scan, int64_t wanted) {
+        const Parts<Shortlist<Isa>> parts =
+            scan_all(n_threads_, scoring_, codes_.segments, scan, std::vector<Shortlist<Isa>>{Shortlist<Isa>(wanted)});
+        for (const auto& part : parts) shortlist_.add(part[0]);
+        int64_t n = 0;
+        for (int64_t slot = 0; slot < regions_.fine.n_groups * kGroup; ++slot)
+            if (regions_.numbers[slot] >= 0) n += regions_.counts[regions_.numbers[slot]];
+        return n;
+    }
+
+    void write(int64_t q) const {
+        for (int64_t i = 0; i < out_.k; ++i) {
+            const int64_t at = q * out_.k + i;
+            const bool is_found = i < int64_t(found_.size());
+            out_.rows[at] = is_found ? row_of(*found_[i].codes, found_[i].position) : -1;
+            out_.ids[at] = is_found ? id_of(*found_[i].codes, found_[i].position) : -1;
+            if (!is_found) continue;
+            out_.values[at] = found_[i].value;
+            if (!originals_) continue;
+            out_.inner[at] = exact_.results()[i].inner;
+            out_.correlations[at] = exact_.results()[i].correlation;
+        }
+    }
+
+    const int n_threads_;  // of a comparison with all codes
+    const ts_scoring& scoring_;
+    const ts_region_codes& codes_;
+    const ts_regions& regions_;
+    const ts_region_rule& rule_;
+    const ts_originals* const originals_;
+    const ts_neighbors& out_;
+    RegionChooser<Isa> chooser_;
+    ExactComparison<Isa> exact_;
+    Shortlist<Isa> shortlist_;
+    std::vector<Candidate> found_{};
+    std::vector<Listed> list_{};
+};
+
+// Returns false if originals must be read first.
+template <class Isa>
+bool search_regions(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes, const ts_regions& regions,
+                    const ts_region_rule& rule, const ts_rows& units, const ts_queries& queries,
+                    const ts_originals* originals, const ts_neighbors& out) {
+    std::atomic<bool> is_complete{true};
+    with_single_scan<Isa>(scoring, [&](auto* type) {
+        using Searcher = RegionSearcher<Isa, std::remove_pointer_t<decltype(type)>>;
+        const int spare = int(std::max<int64_t>(1, n_threads / std::max<int64_t>(1, queries.count)));
+        parallel_items(n_threads, queries.count, 50000, [&] {
+            const auto searcher = std::make_shared<Searcher>(spare, scoring, codes, regions, rule, originals, out);
+            return [&, searcher](int64_t q) {
+                const float* const unit = units.values + q * units.width;
+                if (!searcher->search(q, unit, units.width, query_at(scoring, queries, q))) is_complete = false;
+            };
+        });
+    });
+    return is_complete;
+}
+
+template <class Isa>
+bool search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signals, double* norms,
                  const ts_neighbors& found) {
     const int64_t n = signals.count, n_coded = plan.preparation->n_coded;
     std::vector<float> units(n * signals.width), numbers(2 * n);
@@ -417,9 +580,9 @@ void search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signa
         originals = *plan.originals;
         originals.queries = signals;
     }
-    search_regions<Isa>(n_threads, *plan.scoring, *plan.codes, *plan.regions, *plan.rule,
-                        {units.data(), n, signals.width}, {values.data(), numbers.data(), numbers.data() + n, n},
-                        plan.originals ? &originals : nullptr, found);
+    return search_regions<Isa>(n_threads, *plan.scoring, *plan.codes, *plan.regions, *plan.rule,
+                               {units.data(), n, signals.width}, {values.data(), numbers.data(), numbers.data() + n, n},
+                               plan.originals ? &originals : nullptr, found);
 }
 
 }  // namespace

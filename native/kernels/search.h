@@ -24,11 +24,13 @@ struct Listed {
 // Upper bounds of scores from rounded sums: score <= (sum * slope + offset) * factor, but for rounding in float32.
 struct UpperBound {
     float slope, offset;
+    float middle;  // (sum * slope + middle) * factor is the rounded score itself
 
     UpperBound(const ts_queries& queries, int64_t q, const TableScale& table) {
         const double scale = queries.scales[q], constant = queries.constants[q];
         const double slack = 2e-6 * (scale * table.largest + std::fabs(constant));
         slope = float(scale * table.step);
+        middle = float(scale * table.base + constant);
         offset = float(scale * (table.base + table.margin) + constant + slack);
         if (std::isfinite(slope) && std::isfinite(offset)) return;
         slope = 0;  // any code may reach the bound
@@ -238,24 +240,26 @@ class NibbleScan {
     std::vector<UpperBound> bounds_;
 };
 
-// Comparison of rings by tables of bytes.
+// Comparison of rings by tables of bytes. Collectors that take rounded scores get those of all codes that exceed their
+// bound; others get exact scores.
 template <class Isa>
 class RingScan {
     using Rings = typename Isa::Rings;
 
    public:
-    RingScan(int n_threads, const ts_scoring& scoring, const ts_queries& queries)
+    RingScan(int n_threads, const ts_scoring& scoring, const ts_queries& queries, bool is_rounded = false)
         : scoring_(scoring),
           queries_(queries),
           n_steps_(scoring.ring->n_steps),
-          exact_(queries.count * n_steps_ * kWindows),
-          tables_(queries.count * n_steps_ * kWindows) {
+          exact_(new int32_t[queries.count * n_steps_ * kWindows]),
+          tables_(new uint8_t[queries.count * n_steps_ * kWindows]) {
         std::vector<TableScale> scales(queries.count);
         parallel_for(n_threads, queries.count, 150.0 * double(n_steps_), [&](int64_t begin, int64_t end) {
             for (int64_t q = begin; q < end; ++q) {
-                int32_t* const values = exact_.data() + q * n_steps_ * kWindows;
+                int32_t* const values = exact_.get() + q * n_steps_ * kWindows;
                 ring_values<Isa>(*scoring.ring, queries.values + q * scoring.width, values);
-                scales[q] = round_ring<Isa>(values, n_steps_, tables_.data() + q * n_steps_ * kWindows);
+                scales[q] = round_ring<Isa>(values, n_steps_, tables_.get() + q * n_steps_ * kWindows);
+                if (is_rounded) scales[q].margin = 0;
             }
         });
         for (int64_t q = 0; q < queries.count; ++q) bounds_.emplace_back(queries, q, scales[q]);
@@ -263,6 +267,10 @@ class RingScan {
 
     static constexpr int kTile = Rings::kTile;
     double cost(int64_t n_queries) const { return Isa::kRingCost * double(n_steps_ * n_queries); }
+
+    float exact_score(int64_t q, const uint8_t* block, int lane) const {
+        return score_of(scoring_, queries_, q, exact_sum(q, block, lane), factor_at(scoring_, block, lane));
+    }
 
     class Worker {
        public:
@@ -293,17 +301,20 @@ class RingScan {
             const bool is_narrow = Rings::kNarrow && scan_.n_steps_ <= kNarrowSteps && scoring.factor != TS_LOG_FACTOR;
             for (int64_t q = begin; q < end; ++q) {
                 const int64_t first = q * scan_.n_steps_ * kWindows;
-                const uint8_t* const tables = scan_.tables_.data() + first;
+                const uint8_t* const tables = scan_.tables_.get() + first;
                 const UpperBound& upper = scan_.bounds_[q];
                 Collector& collector = best[q - begin];
                 if (is_narrow) {
                     const bool has_factor = scoring.factor == TS_COSINE_FACTOR;
                     uint32_t lanes[kTile];
+                    alignas(64) uint16_t sums[kTile][kBlock];
                     Rings::reaching(blocks, ahead, scan_.n_steps_ / 2, tables,
                                     upper.narrow(collector.bound(), has_factor),
-                                    has_factor ? scoring.code_bytes - 1 : -1, lanes);
+                                    has_factor ? scoring.code_bytes - 1 : -1, lanes, sums);
                     for (int64_t i = 0; i < std::min<int64_t>(kTile, n); ++i)
-                        if (lanes[i] & list[i].mask) offer(list[i], lanes[i], q, collector);
+                        if (lanes[i] & list[i].mask)
+                            offer(list[i], lanes[i], q, collector,
+                                  [&](int lane) { return Rings::sum_of(sums, i, lane); });
                     continue;
                 }
                 alignas(64) int32_t sums[kTile][kBlock];
@@ -312,21 +323,26 @@ class RingScan {
                     test_.enter(list[i].block);
                     uint32_t lanes = 0, places = test_.reaching(sums[i], upper, collector.bound());
                     for (; places; places &= places - 1) lanes |= uint32_t(1) << code_at(count_trailing_zeros(places));
-                    if (lanes) offer(list[i], lanes, q, collector);
+                    if (lanes)
+                        offer(list[i], lanes, q, collector, [&](int lane) { return sums[i][split_place(lane)]; });
                 }
             }
         }
 
-        template <class Collector>
-        void offer(const Listed& one, uint32_t lanes, int64_t q, Collector& best) {
-            const int32_t* const exact = scan_.exact_.data() + q * scan_.n_steps_ * kWindows;
-            offer_lanes(scan_.scoring_, scan_.queries_, q, one, lanes, best, [&](int lane) {
-                int32_t sum = 0;
-                for_each_window(
-                    scan_.n_steps_, [&](int64_t b) { return uint32_t(one.block[b * kBlock + lane]); },
-                    [&](int64_t step, uint32_t window) { sum += exact[step * kWindows + window]; });
-                return sum;
-            });
+        template <class Collector, class Rounded>
+        void offer(const Listed& one, uint32_t lanes, int64_t q, Collector& best, const Rounded& rounded) {
+            if constexpr (Collector::kRounded) {
+                const UpperBound& upper = scan_.bounds_[q];
+                for (lanes &= one.mask; lanes; lanes &= lanes - 1) {
+                    const int lane = count_trailing_zeros(lanes);
+                    const float score = (float(rounded(lane)) * upper.slope + upper.middle) *
+                                        factor_at(scan_.scoring_, one.block, lane);
+                    if (score > best.bound()) best.offer(score, *one.codes, one.number * kBlock + lane);
+                }
+            } else {
+                offer_lanes(scan_.scoring_, scan_.queries_, q, one, lanes, best,
+                            [&](int lane) { return scan_.exact_sum(q, one.block, lane); });
+            }
         }
 
         const RingScan& scan_;
@@ -334,11 +350,20 @@ class RingScan {
     };
 
    private:
+    int32_t exact_sum(int64_t q, const uint8_t* block, int lane) const {
+        const int32_t* const values = exact_.get() + q * n_steps_ * kWindows;
+        int32_t sum = 0;
+        for_each_window(
+            n_steps_, [&](int64_t b) { return uint32_t(block[b * kBlock + lane]); },
+            [&](int64_t step, uint32_t window) { sum += values[step * kWindows + window]; });
+        return sum;
+    }
+
     const ts_scoring& scoring_;
     const ts_queries& queries_;
     const int64_t n_steps_;
-    std::vector<int32_t> exact_;
-    std::vector<uint8_t> tables_;
+    std::unique_ptr<int32_t[]> exact_;
+    std::unique_ptr<uint8_t[]> tables_;
     std::vector<UpperBound> bounds_;
 };
 
@@ -579,6 +604,7 @@ void within(int n_threads, const ts_scoring& scoring, const ts_code_ranges& code
 // Writes the scores of all codes for one query; codes whose score is -inf are not offered.
 class Written {
    public:
+    static constexpr bool kRounded = false;
     explicit Written(float* out) : out_(out) {}
     void begin(int, bool) {}
     void refresh() {}

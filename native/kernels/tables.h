@@ -200,7 +200,8 @@ struct PlainRings {
     static constexpr bool kNarrow = false;       // whether it has a test in 16 bits
 
     static void reaching(const uint8_t* const*, const uint8_t* const*, int64_t, const uint8_t*, NarrowBound, int64_t,
-                         uint32_t*) {}
+                         uint32_t*, uint16_t (*)[kBlock]) {}
+    static int32_t sum_of(const uint16_t (*sums)[kBlock], int64_t block, int lane) { return sums[block][lane]; }
 
     // tables: (n_bytes, 2, 256), those of the even and the odd step of each byte.
     static void sums(const uint8_t* const* blocks, const uint8_t* const*, int64_t n_bytes, const uint8_t* tables,

@@ -33,7 +33,6 @@ from ..search import (
     compare_entries,
 )
 from ..store import Change, Note, Snapshot
-from ..store.segments import EXTRA_FILES
 from .filters import Where, select
 from .significance import SearchableEntries
 
@@ -341,18 +340,17 @@ class LocalEntries:
         return LocalRegions(self.snapshot, found[0], self._original_rows())
 
     def _original_rows(self) -> OriginalRows | None:
-        """Return the originals of all segments with entries, if they are in memory or verified."""
+        """Return the originals of all segments with entries; None if some have none."""
         known = self.snapshot.derived.get("original_rows")
         if known is not None:
             return cast(OriginalRows, known)
-        found = []
-        for segment in self.snapshot.segments if self.snapshot.has_originals else ():
-            if segment.n_alive:
-                values, scales = (segment.columns.verified(name) for name in EXTRA_FILES["originals"])
-                if values is None or scales is None:
-                    return None
-                found.append((values, scales))
-        made = OriginalRows(found, self.recipe.metric == "inner_product", self.recipe.center)
+        if not self.snapshot.has_originals:
+            return None
+        columns = [segment.columns for segment in self.snapshot.segments if segment.n_alive]
+        lazily = [one.lazily("originals") for one in columns]
+        pairs = [(values, one.extra("original_scales")) for one, (values, _) in zip(columns, lazily, strict=True)]
+        blocks = [one for _, one in lazily]
+        made = OriginalRows(pairs, self.recipe.metric == "inner_product", self.recipe.center, blocks)
         self.snapshot.derived["original_rows"] = made
         return made
 

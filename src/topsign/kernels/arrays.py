@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
+from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .._lazy import lazy
 
 Int8 = npt.NDArray[np.int8]
@@ -285,12 +286,31 @@ class RegionChoice:
 
 
 @dataclass(frozen=True, eq=False)
+class LazyBlocks:
+    """Blocks of values that are read and verified when a search wants them."""
+
+    n_bytes: int  # of a block
+    verified: Booleans
+    wanted: Bytes  # not 0 for blocks that a search needed and that were not verified
+    read: Callable[[Int64], None]
+
+
+@dataclass(frozen=True, eq=False)
 class OriginalRows:
     """Original signals of segments: values (n, n_features) of type float32, float16 or int8, times a scale for each."""
 
     segments: list[tuple[Array, Float32]]
     is_inner: bool  # whether entries are ordered by inner products instead of correlations
     minus: Float32 | None = None  # (n_features,), subtracted from signals and queries
+    blocks: Sequence[LazyBlocks | None] = ()  # of each segment; None if all its values are in memory
+
+    def read(self) -> None:
+        """Read the blocks that a search wants."""
+        for one in self.blocks:
+            if one is not None and one.wanted.any():
+                wanted = np.flatnonzero(one.wanted)
+                one.wanted[wanted] = 0  # first, because another thread may want others in the meantime
+                one.read(wanted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,9 +43,10 @@ from .arrays import (
     fractions,
 )
 
-INTERFACE = 17
+INTERFACE = 18
 """Must equal ts_interface() of the library, so that a stale build is refused."""
 
+MUST_READ = 3  # status of a search that wants blocks of originals
 ORIGINAL_TYPES = ("float32", "float16", "int8")
 
 
@@ -115,7 +116,7 @@ STRUCTURES = {
     "regions": "coarse:means fine:means n_coarse *first *numbers *counts",
     "region_rule": "*edges *n_regions *n_entries *n_coarse *n_candidates n_strata base_coarse least:double",
     "region_choice": "*strata *best *contrasts *starts *regions capacity",
-    "originals": "type:int32 is_inner:int32 *segments *minus queries:rows",
+    "originals": "type:int32 is_inner:int32 *segments *minus queries:rows block_bytes",
     "neighbors": "k *rows *ids *values *inner *correlations *strata *best *contrasts *visited",
     "region_plan": "*preparation *scoring *codes *regions *rule *originals",
     "bytes": "*queries *rows n_queries n_rows width",
@@ -270,17 +271,22 @@ def c_rule(rule: RegionRule) -> Any:
 
 @kept
 def c_segments(originals: OriginalRows) -> tuple[int, Any]:
-    """Return the type of the originals, and the addresses of the values and scales of all segments."""
-    pairs = [data_pointer(one) for segment in originals.segments for one in segment]
-    kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if pairs else 0
-    return kind, (c_void_p * len(pairs))(*pairs)
+    """Return the type of the originals, and the addresses of the arrays of all segments."""
+    blocks = originals.blocks or [None] * len(originals.segments)
+    found = [
+        data_pointer(array)
+        for segment, lazily in zip(originals.segments, blocks, strict=True)
+        for array in (*segment, *((None, None) if lazily is None else (lazily.verified, lazily.wanted)))
+    ]
+    kind = ORIGINAL_TYPES.index(str(originals.segments[0][0].dtype)) if found else 0
+    return kind, (c_void_p * len(found))(*found)
 
 
 def c_originals(originals: OriginalRows, queries: Float32) -> Any:
     kind, segments = c_segments(originals)
-    made = struct.originals(
-        kind, originals.is_inner, ctypes.addressof(segments), data_pointer(originals.minus), c_rows(queries)
-    )
+    n_bytes = next((one.n_bytes for one in originals.blocks if one is not None), 1)
+    places = ctypes.addressof(segments), data_pointer(originals.minus)
+    made = struct.originals(kind, originals.is_inner, *places, c_rows(queries), n_bytes)
     made.addresses = segments  # alive as long as the structure, which other threads may replace
     return made
 
@@ -363,10 +369,12 @@ class Kernels:
         self._functions = {function: getattr(library, f"ts_{function}") for function in FUNCTIONS}
         self._path = native_paths()[name]
 
-    def _call(self, function: str, *arguments: Any) -> None:
+    def _call(self, function: str, *arguments: Any) -> int:
         structs = [byref(value) if isinstance(value, ctypes.Structure) else value for value in arguments]
-        if self._functions[function](byref(struct.run(self._path, n_threads())), *structs):
+        status: int = self._functions[function](byref(struct.run(self._path, n_threads())), *structs)
+        if status == 1:
             raise MemoryError(f"topsign's native kernel {function} ran out of memory")
+        return status
 
     def rotate(self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None) -> Float32:
         """Return sqrt(n_features) times the randomised Hadamard rotation of each row, or its transpose.
@@ -605,7 +613,9 @@ class Kernels:
         found, hits = _region_hits(len(units), k)
         exact = None if originals is None or signals is None else c_originals(originals, signals)
         arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
-        self._call("search_regions", c_scoring(scoring), *arguments, exact, found)
+        while self._call("search_regions", c_scoring(scoring), *arguments, exact, found) == MUST_READ:
+            assert originals is not None
+            originals.read()
         return hits
 
     def search_plan(self, plan: RegionPlan, signals: Float32, k: int) -> RegionHits | None:
@@ -615,10 +625,10 @@ class Kernels:
         """
         found, hits = _region_hits(len(signals), k)
         norms = np.empty(len(signals))
-        arguments = byref(c_region_plan(plan)), byref(c_rows(signals)), data_pointer(norms), byref(found)
-        status = self._functions["search_plan"](byref(struct.run(self._path, n_threads())), *arguments)
-        if status == 1:
-            raise MemoryError("topsign's native kernel search_plan ran out of memory")
+        arguments = c_region_plan(plan), c_rows(signals), data_pointer(norms), found
+        while (status := self._call("search_plan", *arguments)) == MUST_READ:
+            assert plan.originals is not None
+            plan.originals.read()
         return None if status else hits
 
     def compare_originals(

@@ -210,7 +210,7 @@ def _blocks(snapshot: Snapshot, n_rows: int) -> Iterator[tuple[Int64, Bytes]]:
     """Yield ids, which ascend within a segment, and codes of the entries that are alive."""
     for segment in snapshot.segments:
         living = np.flatnonzero(segment.living)
-        living = living if segment.by_id is None else living[np.argsort(segment.ids[living])]
+        living = living if segment.is_ascending else living[np.argsort(segment.ids[living])]
         for start in range(0, len(living), n_rows):
             rows = living[start : start + n_rows]
             yield segment.ids[rows], segment.codes.rows(rows)

@@ -446,7 +446,7 @@ class LocalRegions:
 
     snapshot: Snapshot
     codes: RegionCodes
-    originals: OriginalRows | None  # None also if some are not verified yet
+    originals: OriginalRows | None
 
 
 class RegionEntries(Protocol):
@@ -564,7 +564,7 @@ class RegionSearch:
         if known is not None and known[0] is self.regions and known[1] is self.calibration:
             found: SearchPlan = known[2]
             return found
-        made = self._made_plan()  # none, for example, until originals are verified
+        made = self._made_plan()
         if made is not None:
             derived[key] = self.regions, self.calibration, made
         return made

@@ -70,7 +70,8 @@ class RegionOrder:
             else:
                 living = segment.living if kept is None else kept[first_row : first_row + len(segment)]
                 alive = np.packbits(living, bitorder="little") if kept is not None else alive
-                counts += np.diff(np.append(0, np.cumsum(living, dtype=np.int64))[starts])
+                regions = np.searchsorted(starts, np.flatnonzero(living), side="right") - 1
+                counts += np.bincount(regions, minlength=self.n_regions)
             held = np.flatnonzero(np.diff(starts))
             places.append(np.stack([held, np.full(len(held), len(segments)), starts[held], starts[held + 1]]))
             segments.append(CodeRange(segment.codes, first_row, alive, segment.ids, False))

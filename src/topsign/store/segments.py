@@ -17,7 +17,7 @@ from .._checks import raise_unknown_ids
 from .._files import parse_json
 from .._lazy import lazy
 from ..errors import StorageError
-from ..kernels import CodeBlocks
+from ..kernels import CodeBlocks, LazyBlocks
 
 if TYPE_CHECKING:
     from ..families import Recipe
@@ -245,8 +245,8 @@ class Columns(Protocol):
     def extra(self, name: str) -> Array:
         """Return a column that is stored in a separate file."""
 
-    def verified(self, name: str) -> Array | None:
-        """Return such a column if it is in memory, or if all of it has been read and verified."""
+    def lazily(self, name: str) -> tuple[Array, LazyBlocks | None]:
+        """Return such a column, and its blocks if they are not read and verified until they are needed."""
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
         """Return the columns with the metadata of these ascending rows replaced."""
@@ -295,8 +295,8 @@ class Arrays:
     def extra(self, name: str) -> Array:
         return self.extras[name]
 
-    def verified(self, name: str) -> Array | None:
-        return self.extras[name]
+    def lazily(self, name: str) -> tuple[Array, LazyBlocks | None]:
+        return self.extras[name], None
 
     def rows(self, name: str, positions: Int64) -> Array:
         if name == "codes":
@@ -370,19 +370,34 @@ class Segment:
         return bool(derived["ascending"])
 
     @property
-    def by_id(self) -> Int64 | None:
-        """Positions in ascending order of ids; None if that is their order."""
+    def _places(self) -> tuple[int, Array, Array | None]:
+        """Tables that find ids: least id, and positions; the latter of each id from the least, or of the sorted ids."""
         derived = self.columns.derived
-        if not self.is_ascending and "by_id" not in derived:
-            derived["by_id"] = np.argsort(self.ids)
-        return derived.get("by_id")
+        known: tuple[int, Array, Array | None] | None = derived.get("places")
+        if known is None:
+            ids, positions = self.ids, np.arange(len(self), dtype=np.int32)
+            first, n_ids = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
+            if n_ids <= 4 * len(ids):
+                table = np.full(n_ids, -1, np.int32)
+                table[ids - first] = positions
+                known = first, table, None
+            else:
+                order = positions if self.is_ascending else np.argsort(ids).astype(np.int32)
+                known = first, order, ids[order]
+            derived["places"] = known  # complete, because other threads may search at the same time
+        return known
 
     def position(self, ids: Int64) -> Int64:
         """Return the position of each id, or -1 if it is absent or removed."""
-        by_id = self.by_id
-        positions = np.minimum(np.searchsorted(self.ids, ids, sorter=by_id), len(self.ids) - 1)
-        positions = positions if by_id is None else by_id[positions]
-        found = self.ids[positions] == ids
+        first, table, in_order = self._places
+        if in_order is None:
+            places = ids - first
+            found = (places >= 0) & (places < len(table))
+            positions = table[np.where(found, places, 0)].astype(np.int64)
+            found &= positions >= 0
+        else:
+            positions = table[np.minimum(np.searchsorted(in_order, ids), len(table) - 1)].astype(np.int64)
+            found = self.ids[positions] == ids
         if self.alive is not None:
             found &= (self.alive[positions >> 3] >> (positions & 7) & 1).astype(bool)
         return np.where(found, positions, -1)

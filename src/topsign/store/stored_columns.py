@@ -23,7 +23,7 @@ from .._lazy import lazy
 from .._safetensors import KINDS, Header, Tensor, header_size, pack_header, parse_header
 from ..errors import StorageError
 from ..families import Recipe
-from ..kernels import BLOCK, CodeBlocks
+from ..kernels import BLOCK, CodeBlocks, LazyBlocks
 from .backends import Backend, Content
 from .segments import (
     EXTRA_COLUMNS,
@@ -252,6 +252,22 @@ class StoredFile(Mapping[str, Array]):
                 self.whole.add(name)
         return column
 
+    def lazily(self, name: str) -> tuple[Array, LazyBlocks]:
+        """Return a column and its blocks, which are read and verified, and whose values are checked, if needed."""
+        column, size = self.verified(name, np.empty(0, np.int64)), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
+        values = column.reshape(-1)
+
+        def read(blocks: Int64) -> None:
+            self._verify(name, blocks)
+            n_values = size // column.itemsize
+            for block in blocks.tolist():
+                if not np.isfinite(values[block * n_values : (block + 1) * n_values]).all():
+                    self._verified[name][block] = False
+                    self.refuse(name, "values must be finite")
+
+        verified = self._verified[name]
+        return column, LazyBlocks(size, verified, np.zeros(len(verified), np.uint8), read)
+
     def verify(self) -> dict[str, str]:
         """Read every block again; return problems by section."""
         if self.problem is not None:
@@ -396,15 +412,8 @@ class StoredColumns:
         self._checked_extras.add(name)
         return file
 
-    def verified(self, name: str) -> Array | None:
-        file = self._extra_file(name)
-        if name not in file.whole:
-            return None
-        if name not in self.derived:  # checked once
-            self.derived[name] = bool(np.isfinite(file[name]).all())
-        if not self.derived[name]:
-            file.refuse(name, "values must be finite")
-        return file[name]
+    def lazily(self, name: str) -> tuple[Array, LazyBlocks | None]:
+        return self._extra_file(name).lazily(name)
 
     @property
     def derived(self) -> dict[str, Any]:
