@@ -434,7 +434,11 @@ def products(units: Float32, vectors: Float32) -> Float32:
 def unit(rows: Float32) -> Float32:
     """Return rows scaled to norm one; zero rows stay zero."""
     norms = np.sqrt(kernels.active().square_norms(np.ascontiguousarray(rows, np.float32)))
-    return (rows / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
+    norms[norms == 0] = 1
+    # In float64, block by block, without a matrix of that type.
+    return np.divide(
+        rows, norms[:, np.newaxis], out=np.empty(rows.shape, np.float32), dtype=np.float64, casting="same_kind"
+    )
 
 
 def signs_of(projected: Float32) -> Int8:

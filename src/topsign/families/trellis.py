@@ -515,9 +515,8 @@ class TrellisRecipe(ProjectedRecipe):
         return codes[:, : self.n_bytes], unbiased_scales(block, self.weight_vectors(codes))
 
     def weight_vectors(self, codes: Bytes) -> Float32:
-        coordinates = np.zeros((len(codes), self.n_features), np.float32)
-        coordinates[:, self.design.coded] = self.levels(codes) * self.design.values.astype(np.float32)
-        signals = self.projection.transposed(coordinates) / np.float32(self.n_features)
+        values = self.levels(codes).astype(np.float32) * (self.design.values / self.n_features).astype(np.float32)
+        signals = self.projection.combine(values, self.design.coded)
         return signals if self.mean is None else signals + self.mean
 
     def logit_error(self) -> float:

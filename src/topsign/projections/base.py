@@ -141,6 +141,12 @@ class Projection(ABC):
             total += values[:, rows] @ self._rows(rows)
         return total
 
+    def combine(self, values: Float32, rows: Array) -> Float32:
+        """Return sums of these rows times their ``values``, (n_signals, n_features)."""
+        whole = np.zeros((len(values), self.n_pool), np.float32)
+        whole[:, rows] = values
+        return self.transposed(whole)
+
     def panels(self, rows: Array | None) -> kernels.PackedMatrix | None:
         """Return the matrix of these or all ``rows`` if signals are projected by multiplication with it, or None."""
         return None

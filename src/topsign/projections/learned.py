@@ -134,6 +134,12 @@ class Principal(Projection):
             turned[:, self.n_axes :] = self._rest.transposed(left) * np.float32(root / np.sqrt(left.shape[1]))
         return np.asarray(turned - ((turned @ vectors) @ triangle.T) @ vectors.T, np.float32)
 
+    def combine(self, values: Float32, rows: Array) -> Float32:
+        if self.n_features > MATRIX_FEATURES:
+            return super().combine(values, rows)
+        packed = kernels.PackedMatrix.of(self._matrix[rows].T)
+        return kernels.active().multiply(values, [kernels.Product(packed)])[0]
+
     def _rows(self, rows: Array) -> Float32:
         chosen = np.zeros((len(rows), self.n_features), np.float32)
         chosen[np.arange(len(rows)), rows] = 1

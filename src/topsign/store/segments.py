@@ -641,7 +641,7 @@ class Snapshot:
             if left <= 0:
                 break
             living = np.flatnonzero(segment.living)
-            living = living if segment.by_id is None else living[np.argsort(segment.ids[living])]
+            living = living if segment.is_ascending else living[np.argsort(segment.ids[living])]
             found.append(start + living[-left:])
         return np.concatenate([np.empty(0, np.int64), *reversed(found)])
 
