@@ -147,7 +147,7 @@ def median_seconds(call, repeats, n_parts=1):
 
 def choices(index, queries, repeats):
     """Times to choose among the regions of an eighth of the coarse means and of all."""
-    rows, regions = [], index._learned().regions.regions()
+    rows, regions = [], index._learned().regions.regions(index._store.now.tables)
     units, _ = unit_queries(index.recipe, queries)
     counts, both, every = np.ones(len(regions), np.int64), np.ones(2, np.int64), len(regions.coarse)
     for n_coarse in (max(1, every // 8), every):

@@ -240,7 +240,7 @@ def weak(options):
     index = ts.Index(256, n_bytes=32, basis="hadamard", center=False, random_state=7)
     index.add(entries)
     index.learn_regions(n_regions="auto" if options.white >= 20_000 else 64)
-    regions = index._learned().regions.regions()
+    regions = index._learned().regions.regions(index._store.now.tables)
     counts = regions.order.codes(index._store.snapshot)[1]
     ids = index._store.snapshot.locate(np.arange(500))
     own = index._store.snapshot.gather("regions", ids).astype(np.int64)

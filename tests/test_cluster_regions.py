@@ -134,7 +134,7 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     index.verify()
     assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
     assert (index._search(QUERIES, 10, recall=None, probes=3).exhaustive == "").all()
-    regions = index._learned().regions.regions()
+    regions = index._learned().regions.regions(index._store.now.tables)
     for segment in index._store.snapshot.segments:
         assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes))
     with pytest.raises(ValueError, match=f"has originals='{kind}', got originals='float32'"):
@@ -150,7 +150,7 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     index.add(clustered(500, seed=1))
     index.learn_regions(n_regions=8)
     plan = PlannedSegment(500, (Piece(open_file(list_files(tmp_path / "a.npy")[0], None, ()), 0, 1000),))
-    form = SegmentFormat(recipe, "float16", index._learned().regions.regions())
+    form = SegmentFormat(recipe, "float16", index._learned().regions.regions(index._store.now.tables))
     backend = index._store.backend
     first = encode_segment(backend, form, "0" * 32, plan)
     assert find_segment(backend, form, "0" * 32, plan) is not None

@@ -400,7 +400,7 @@ def test_entries_that_others_add_while_a_cluster_encodes_are_kept(client, source
     with ts.open_index(out) as index:
         index.verify()
         assert_array_equal(index.ids, np.arange(703))
-        assert PENDING not in index._store.sources
+        assert PENDING not in index._store.now.sources
     np.save(source / "more.npy", signals[:200] + 2)
     done = []
 

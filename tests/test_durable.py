@@ -96,7 +96,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
             n_signals = int(rng.choice([0, 1, 3, 20]))
             rows = np.arange(start, start + n_signals) % len(signals)
             notes = [{"row": int(row)} if row % 2 else None for row in rows]
-            ids = None if step % 2 else [int(7 * memory._store.next_id + i) for i in rng.permutation(n_signals)]
+            ids = None if step % 2 else [int(7 * memory._store.now.next_id + i) for i in rng.permutation(n_signals)]
             for one in (index, memory):
                 one.add(signals[rows], ids=ids, metadata=notes)
             start += n_signals
@@ -629,7 +629,7 @@ def test_a_child_forked_during_a_change_cannot_commit_it(filled):
         except ts.StorageError as error:
             print(error, flush=True)
             os._exit(0)
-        print(index._store.next_id, ts.open_index(sys.argv[1])._store.next_id)
+        print(index._store.now.next_id, ts.open_index(sys.argv[1])._store.now.next_id)
     """
     refused, kept = run_python(program, filled).stdout.splitlines()
     assert "this process was forked during a change; only its parent can write" in refused
@@ -681,7 +681,7 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
         change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(4)])
     assert other.versions() == [5]
     assert index.refresh()
-    assert (len(index), index._store.next_id) == (4, 4)
+    assert (len(index), index._store.now.next_id) == (4, 4)
 
 
 def test_verification_beside_a_writer_reports_no_missing_files(path, signals, monkeypatch):

@@ -47,7 +47,7 @@ def empty(filler):
 
 
 def state(index):
-    return index.ids.tolist(), index.get(index.ids).metadata, index._store.next_id
+    return index.ids.tolist(), index.get(index.ids).metadata, index._store.now.next_id
 
 
 @pytest.mark.parametrize("what", ["bytes", "inodes"])

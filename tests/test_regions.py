@@ -68,7 +68,7 @@ def built(request):
 def visits_of(index, n_queries, seed=0):
     """Return codes by region, and random visits per query: none for the first, all for the second."""
     rng = np.random.default_rng(seed)
-    codes, _ = index._learned().regions.regions().order.codes(index._store.snapshot)
+    codes, _ = index._learned().regions.regions(index._store.now.tables).order.codes(index._store.snapshot)
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
@@ -118,13 +118,38 @@ def test_entries_are_in_the_order_of_their_regions(built):
     assert np.array_equal(index.get(index.ids[::50]).ids, index.ids[::50])
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("n_regions", [16, 128])
+def test_a_search_takes_entries_and_regions_of_one_version(stored, n_regions, monkeypatch, tmp_path):
+    """Regions are learned again by another thread after a search has taken its entries."""
+    index = FAMILIES["grouped"](**({"path": tmp_path / "index"} if stored else {}))
+    index.add(clustered(3000))
+    index.learn_regions(n_regions=64)
+    queries, plain = clustered(20, seed=5), LocalEntries.filtered
+    expected = index.search(queries, 5, recall=0.9)
+
+    def filtered(entries, *arguments, **options):
+        monkeypatch.undo()
+        index.learn_regions(n_regions=n_regions, random_state=1)
+        return plain(entries, *arguments, **options)
+
+    monkeypatch.setattr(LocalEntries, "filtered", filtered)
+    found = index.search(queries, 5, recall=0.9)
+    assert index.regions.n_regions == n_regions
+    assert np.array_equal(found.ids, expected.ids)
+    assert np.array_equal(found.visited, expected.visited)
+
+
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
 def test_concurrent_first_visits_find_what_later_ones_find(name):
     """Nothing that threads share is seen before it is complete."""
     index, queries = FAMILIES[name](), clustered(2, seed=4)
-    for part in np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970]):
-        index.add(part)
+    parts = np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970])
+    index.add(parts[0])
     index.learn_regions(n_regions=16)
+    for part in parts[1:]:
+        index.add(part)
+    assert index.info["segments"] > 3
     expected = index._search(queries, 5, recall=None, probes=2).ids
     found, barrier, interval = [], threading.Barrier(4), sys.getswitchinterval()
 
@@ -165,7 +190,7 @@ def test_scores_of_regions_are_those_of_the_rounded_means():
     index = FAMILIES["trellis"]()
     index.add(clustered(3000))
     index.learn_regions(n_regions=32)
-    regions = index._learned().regions.regions()
+    regions = index._learned().regions.regions(index._store.now.tables)
     units = clustered(20, seed=4)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     rows = regions.fine
@@ -289,9 +314,9 @@ def test_results_say_why_all_entries_were_visited(learned):
     assert set(plain.exhaustive) == {"recall was not asked for"}
     assert plain.recall.tolist() == plain.visited.tolist() == plain.recall_low.tolist() == [1, 1, 1]
     strangers = np.random.default_rng(0).standard_normal((3000, N_FEATURES))
-    regions = index._learned().regions.regions()
+    regions = index._learned().regions.regions(index._store.now.tables)
     best = regions.fine.scores(unit_queries(index.recipe, strangers)[0]).max(axis=1)
-    least = index._learned().regions.calibration().least
+    least = index._learned().regions.calibration(index._store.now.tables).least
     assert best.min() < least or index.family == "adaptive"  # coarse codes are close to all regions
     cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
     cases |= {
@@ -341,7 +366,7 @@ def test_regions_are_the_same_for_the_same_seed():
         index = FAMILIES["trellis"]()
         index.add(clustered(3000))
         index.learn_regions(n_regions=40, random_state=seed)
-        tables.append(index._store.tables["regions"]["means"])
+        tables.append(index._store.now.tables["regions"]["means"])
     assert np.array_equal(tables[0], tables[1])
     assert tables[0].shape != tables[2].shape or not np.array_equal(tables[0], tables[2])
 
@@ -482,7 +507,7 @@ def test_crafted_calibrations_of_recall_are_refused(name):
     index = FAMILIES["sign"]()
     index.add(clustered(20_000))
     index.learn_regions(n_regions=64)
-    table = dict(index._store.tables["recall"])
+    table = dict(index._store.now.tables["recall"])
     with pytest.raises(ValueError, match="have shapes"):
         RecallCalibration.from_table(table | {name: table[name][:-1]})
     with pytest.raises(ValueError, match=f"has no {name}"):
@@ -494,7 +519,7 @@ def test_crafted_tables_of_regions_are_refused(name):
     index = FAMILIES["sign"]()
     index.add(clustered(500))
     index.learn_regions(n_regions=16)
-    table = dict(index._store.tables["regions"])
+    table = dict(index._store.now.tables["regions"])
     for crafted in (table[name][:-1], np.full_like(table[name], 200)):
         if name in ("numbers", "scales", "coarse") and crafted.shape == table[name].shape:
             continue

@@ -89,8 +89,8 @@ def state_of(path):
                 ids.tolist(),
                 codes if codes is None else bytes(memoryview(codes).cast("B")).hex(),
                 None if entries is None else entries.metadata,
-                index._store.next_id,
-                sorted(index._store.sources),
+                index._store.now.next_id,
+                sorted(index._store.now.sources),
             ]
         )
 

@@ -145,7 +145,7 @@ def encode(
     n_entries = source.n_signals(missing)
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
-    form = SegmentFormat(recipe, store.originals, IndexRegions(recipe, store).regions())
+    form = SegmentFormat(recipe, store.originals, IndexRegions(recipe, store).regions(store.now.tables))
     encoded = _run(client, store, form, plans, progress)
     _commit(client, store, form, encoded, missing, first_id, n_entries, explicit=id_column is not None)
     return _result(store, sum(one.is_new for one in encoded))
@@ -207,7 +207,7 @@ def _open_store(out: Location, recipe: Recipe, originals: str | None) -> FolderS
 
 def _missing(store: FolderStore, records: dict[str, Record]) -> dict[str, Record]:
     """Return the sources that are not encoded yet; raise ValueError if an encoded source has changed."""
-    known = store.sources
+    known = store.now.sources
     for name in records.keys() & known.keys():
         before, now = known[name], records[name]
         if before == now:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from ..search import (
     RegionVisits,
     compare_entries,
 )
-from ..store import Note, Segment, Snapshot, merge_segments, take_positions
+from ..store import Note, Segment, Snapshot, Table, merge_segments, take_positions
 from ..store.segments import parse_notes
 from ..store.versions import SegmentRecord
 from .cluster import send
@@ -50,6 +50,7 @@ class ClusterEntries:
     sent: Future  # the recipe
     placement: Placement
     snapshot: Snapshot  # the same version in this process: sizes, and which entries are alive
+    tables: Mapping[str, Table]  # of the same version
     n_entries: int
     internal_ids: Int64 | None = None  # internal ids that are considered, ascending; None: all
     where: Where | None = None
@@ -309,7 +310,7 @@ def _find_nearest_signals(
     scan: QueryBlock
     scan, queries, which = unpack(message, recipe)
     snapshot = _choose(segments, where, internal_ids)
-    originals = LocalEntries(recipe, snapshot, Snapshot(tuple(segments))).originals()
+    originals = LocalEntries(recipe, snapshot, whole=Snapshot(tuple(segments))).originals()
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
 
 

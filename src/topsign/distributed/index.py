@@ -116,7 +116,7 @@ class ClusterIndex(Index):
         before = None if self._loaded is None else self._loaded[1].placement
         placement = Placement(self._client, self._folder.backend, self._sent, now.manifest.segments, like=before)
         placement.ask(_count_segments)  # report damage now
-        entries = ClusterEntries(self.recipe, self._sent, placement, now.snapshot, len(now.snapshot))
+        entries = ClusterEntries(self.recipe, self._sent, placement, now.snapshot, now.tables, len(now.snapshot))
         return now.manifest.token, entries
 
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:

@@ -334,12 +334,11 @@ class GpuIndex:
         return before is not self._store.snapshot
 
     def _take_entries(self) -> None:
-        """Take the current snapshot, and the sources, which hold the calibration and the feature names."""
-        present, frozen = store_of(self._index), self._store
-        snapshot = present.snapshot
-        self._engine.chunks.keep(snapshot)
-        frozen.snapshot, frozen.sources, frozen.next_id = snapshot, dict(present.sources), present.next_id
-        frozen.originals, frozen.tables = present.originals, dict(present.tables)
+        """Take the current version: entries, regions, calibration and names of features."""
+        present = store_of(self._index)
+        now = present.now
+        self._engine.chunks.keep(now.snapshot)
+        self._store.now, self._store.originals = now, present.originals
 
     def __repr__(self) -> str:
         return (

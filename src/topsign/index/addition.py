@@ -144,9 +144,9 @@ class Addition:
             check_added_kind(change.snapshot.has_text_ids, given=self.ids is not None, texts=text_ids is not None)
         if self.feature_names is not None:
             keep_feature_names(change, self.feature_names)
-        new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
-        if taken.size:
-            change.replace(taken)
+        new, replaced = ids_for(change, self.ids, len(self), replacing=self.replacing)
+        if replaced.size:
+            change.remove(np.sort(replaced))
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)

@@ -77,13 +77,13 @@ class LearnedIndex:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, or None."""
-        sources = self.store.sources
+        sources = self.store.now.sources
         return kept_feature_names(sources, self.recipe.n_features, self.store.path) if FEATURES in sources else None
 
     @property
     def calibration(self) -> IndexCalibration | None:
         """Null distributions learned by ``calibrate``, parsed once, or None."""
-        record = self.store.sources.get(KEY)
+        record = self.store.now.sources.get(KEY)
         if record is None:
             return None
         known = self._parsed.get(KEY)
@@ -539,7 +539,7 @@ class BaseIndex(ABC):
         else:
             null = check_pairs(self.recipe, whole, signals, "asymmetric", self.nulls, own)
         achieved = None
-        if recall is not None and state.regions.regions() is not None:
+        if recall is not None and state.regions.regions(whole.tables) is not None:
             achieved = state.regions.check(self.search, given, k=check_count(k, "k"), recall=recall)
         return IndexCheck(null, achieved, self._drift())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ from ..search import (
     RegionVisits,
     compare_entries,
 )
-from ..store import Change, Note, Snapshot
+from ..store import Change, Note, Snapshot, Table
 from .filters import Where, select
 from .significance import SearchableEntries
 
@@ -125,17 +125,23 @@ def check_found(texts: list[bytes], found: Any, name: str) -> None:
 
 
 def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool) -> tuple[Int64, Int64]:
-    """Return the internal ids of new entries, and those of them that exist already."""
+    """Return the internal ids of new entries, and the rows of the entries that they replace."""
     if ids is None:
         return change.free_ids(n_entries), np.empty(0, np.int64)
-    if isinstance(ids, list):
-        return _ids_of_texts(change, ids, replacing=replacing)
-    taken = change.held(ids)
-    if taken.size and not replacing:
+    snapshot = change.snapshot
+    rows = snapshot.find_text_ids(ids) if isinstance(ids, list) else snapshot.locate(ids)
+    is_held = rows >= 0
+    if is_held.any() and not replacing:
+        taken = user_ids(snapshot, np.sort(snapshot.gather("ids", rows[is_held])))
         raise ValueError(
             f"ids must be new, but {format_list(taken)} in the index already; upsert replaces entries, or choose others"
         )
-    return ids, taken
+    if not isinstance(ids, list):
+        return ids, rows[is_held]
+    numbers = np.empty(len(ids), np.int64)
+    numbers[~is_held] = change.free_ids(int((~is_held).sum()))
+    numbers[is_held] = snapshot.gather("ids", rows[is_held])
+    return numbers, rows[is_held]
 
 
 def as_texts(texts: Iterable[str]) -> Any:
@@ -144,19 +150,6 @@ def as_texts(texts: Iterable[str]) -> Any:
     out = np.empty(len(found), object)
     out[:] = found
     return out
-
-
-def _ids_of_texts(change: Change, texts: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
-    rows = change.snapshot.find_text_ids(texts)
-    held = rows >= 0
-    if held.any() and not replacing:
-        taken = np.array([texts[at].decode() for at in np.flatnonzero(held)], object)
-        raise ValueError(f"ids must be new, but {format_list(taken)} in the index already; upsert replaces entries")
-    ids = np.empty(len(texts), np.int64)
-    ids[~held] = change.free_ids(int((~held).sum()))
-    if held.any():
-        ids[held] = change.snapshot.gather("ids", rows[held])
-    return ids, np.sort(ids[held])
 
 
 def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
@@ -221,7 +214,11 @@ class Entries:
 
 
 class EntrySet(SearchableEntries, RegionEntries, PairedEntries, Protocol):
-    """Entries of a snapshot. Internal ids are integers even if the user's ids are strings."""
+    """Entries of one version. Internal ids are integers even if the user's ids are strings."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """Arrays of the whole index, of the same version."""
 
     @property
     def ids(self) -> Ids:
@@ -261,6 +258,7 @@ class LocalEntries:
 
     recipe: Recipe
     snapshot: Snapshot
+    tables: Mapping[str, Table] = field(default_factory=dict)  # of the same version
     whole: Snapshot | None = None  # complete snapshot of these entries; gathered ones lack large columns
 
     @property

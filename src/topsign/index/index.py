@@ -140,7 +140,8 @@ class Index(BaseIndex):
 
     def _entries(self) -> EntrySet:
         state = self._learned()
-        return LocalEntries(state.recipe, state.store.snapshot)
+        now = state.store.now
+        return LocalEntries(state.recipe, now.snapshot, now.tables)
 
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
         return query_blocks(self._state.recipe, queries, engine=self._engine, **options)
@@ -173,7 +174,7 @@ class Index(BaseIndex):
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self._store.sources.items() if not name.startswith(RESERVED_PREFIX)}
+        return {name: record for name, record in self._store.now.sources.items() if not name.startswith(RESERVED_PREFIX)}
 
     # Learning
 
@@ -351,7 +352,7 @@ class Index(BaseIndex):
     @property
     def regions(self) -> RegionSummary | None:
         """Summary of the regions, or None before :meth:`learn_regions`."""
-        return self._learned().regions.summary()
+        return self._learned().regions.summary(self._store.now)
 
     def learn_regions(
         self,
@@ -390,8 +391,7 @@ class Index(BaseIndex):
 
         :func:`topsign.open_index` opens the folder. The copy of a durable index is consistent, even while others write.
         """
-        store = self._store
-        save_store(path, self.recipe, store, tables=store.tables)
+        save_store(path, self.recipe, self._store)
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""

@@ -29,7 +29,7 @@ from ..search import (
     queries_of,
     sample_rows,
 )
-from ..store import Change, Snapshot, Store, Table
+from ..store import Change, Snapshot, Store, StoreVersion, Table
 from .entries import EntrySet, Ids, LocalEntries
 from .results import Neighbors
 
@@ -127,14 +127,13 @@ class IndexRegions:
         self._recipe, self._store = recipe, store
         self._known: dict[str, tuple[Table, Regions | RecallCalibration]] = {}
 
-    def regions(self, tables: Mapping[str, Table] | None = None) -> Regions | None:
-        """Return the regions in these tables, by default those of the store; None if there are none."""
+    def regions(self, tables: Mapping[str, Table]) -> Regions | None:
+        """Return the regions in the tables of a version; None if there are none."""
         n_features = self._recipe.n_features
         return self._parsed(tables, REGIONS, lambda table: Regions.from_table(table, n_features))
 
-    def calibration(self) -> RecallCalibration | None:
+    def calibration(self, tables: Mapping[str, Table]) -> RecallCalibration | None:
         """Return the calibration of recall, None if there is none for the regions."""
-        tables = self._store.tables
         regions, found = self.regions(tables), self._parsed(tables, RECALL, RecallCalibration.from_table)
         if regions is None or found is None or found.generation != regions.generation:
             return None
@@ -143,17 +142,17 @@ class IndexRegions:
             raise StorageError(self._store.path or "memory", RECALL, problem)
         return found
 
-    def summary(self) -> RegionSummary | None:
-        """Return what regions there are, None if there are none."""
-        regions, known = self.regions(), self.calibration()
+    def summary(self, now: StoreVersion) -> RegionSummary | None:
+        """Return what regions there are in a version, None if there are none."""
+        regions, known = self.regions(now.tables), self.calibration(now.tables)
         if regions is None:
             return None
         n_queries = 0 if known is None else len(known.strata)
         recall_of = None if known is None else known.recall_of
-        return RegionSummary(len(regions), regions.n_learned, len(self._store.snapshot), recall_of, n_queries)
+        return RegionSummary(len(regions), regions.n_learned, len(now.snapshot), recall_of, n_queries)
 
-    def _parsed(self, tables: Mapping[str, Table] | None, name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
-        table = (self._store.tables if tables is None else tables).get(name)
+    def _parsed(self, tables: Mapping[str, Table], name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
+        table = tables.get(name)
         if table is None:
             return None
         known = self._known.get(name)
@@ -203,7 +202,7 @@ class IndexRegions:
             self._calibrate(change, regions, queries, progress=steps.part(70, 100))
             return True
 
-        return self.summary() if self._store.apply(learn) else None
+        return self.summary(self._store.now) if self._store.apply(learn) else None
 
     def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> Array:
         """Return the region of each row."""
@@ -261,13 +260,13 @@ class IndexRegions:
             recall = check_real(recall, "recall", minimum=0, maximum=1)
             if not 0 < recall < 1:
                 raise ValueError(f"recall must lie in (0, 1), got {recall}; search without it to compare all entries")
-        known = self.calibration()
+        known = self.calibration(whole.tables)
         has_originals = self._store.originals is not None
         of_signals = recall is not None and has_originals and (known is None or known.of_signals)
         return RegionSearch(
             self._recipe,
             entries,
-            self.regions(),
+            self.regions(whole.tables),
             known,
             whole.originals() if of_signals else None,
             k,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .folder_store import Path, Store, check_place, exists, open_store, resolve, save_store, store_for_recipe
-from .memory import Change, MemoryStore, Table
+from .memory import Change, MemoryStore, StoreVersion, Table
 from .segments import (
     ORIGINAL_TYPES,
     Arrays,
@@ -32,6 +32,7 @@ __all__ = [
     "Segment",
     "Snapshot",
     "Store",
+    "StoreVersion",
     "Table",
     "TextIds",
     "check_place",

@@ -28,7 +28,7 @@ from ..errors import ConflictError, StorageError
 from ..families import Recipe
 from . import segments
 from .backends import FOLDERS, Backend, Bucket, LocalFolder, UnsettledError, is_url, make_folder
-from .memory import Change, MemoryStore, Table
+from .memory import BaseStore, Change, MemoryStore, StoreVersion, Table
 from .segments import Segment, Snapshot, merge_segments
 from .stored_columns import MISSING, FileWriter, StoredColumns, StoredFile, open_file, open_segment, write_segment
 from .versions import (
@@ -59,6 +59,26 @@ OVERLAID_SHARE = 1 / 8
 """Share of replaced metadata above which a segment is rewritten."""
 
 
+@dataclass(frozen=True, eq=False)
+class OpenVersion(StoreVersion):
+    """Version of a folder, and its open files."""
+
+    manifest: Manifest = field(kw_only=True)
+
+    @classmethod
+    def of(cls, manifest: Manifest, snapshot: Snapshot, tables: Mapping[str, Table]) -> OpenVersion:
+        """Return the version that a manifest describes."""
+        return cls(snapshot, manifest.next_id, manifest.sources, tables, manifest=manifest)
+
+    @property
+    def files(self) -> dict[str, StoredFile]:
+        """Open files by path."""
+        columns = [segment.columns for segment in self.snapshot.segments]
+        files = [file for one in columns if isinstance(one, StoredColumns) for file in one.files]
+        files += [table for table in self.tables.values() if isinstance(table, StoredFile)]
+        return {file.record.path: file for file in files}
+
+
 class FolderChange(Change):
     """Change of a folder. Its files are written immediately but are invisible until a version names them.
 
@@ -68,8 +88,7 @@ class FolderChange(Change):
     """
 
     def __init__(self, store: FolderStore, loaded: OpenVersion, seen: OpenVersion) -> None:
-        tables = dict(loaded.tables)
-        super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources), tables)
+        super().__init__(loaded)
         self.erased = False
         self.commit_begun = False  # from then on its files are deleted only if the commit is known to have failed
         self._store, self._backend, self.before = store, store.backend, loaded
@@ -131,7 +150,7 @@ class FolderChange(Change):
             and (step := self.snapshot.tidied(n_bytes=REMOVED_BYTES, share=REMOVED_SHARE, limit=limit)) is not None
         ):
             self._write(step.segments)
-        changed = self.next_id != before.manifest.next_id or self.sources != before.manifest.sources
+        changed = self.next_id != before.next_id or self.sources != before.sources
         changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
             return None
@@ -153,17 +172,17 @@ class FolderChange(Change):
 
     def _write(self, segments: Iterable[Segment]) -> None:
         """Make a snapshot of segments and write those that are in memory."""
-        if os.getpid() != self._process:
+        self.snapshot = Snapshot(tuple(map(self._kept, segments)))
+
+    def _kept(self, segment: Segment) -> Segment:
+        if not self.is_ours:
             problem = "this process was forked during a change; only its parent can write"
             raise StorageError(self._store.path, "lock", problem)
-        parts = []
-        for segment in segments:
-            if not isinstance(segment.columns, StoredColumns):
-                record = write_segment(self._writer, segment.columns)
-                columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
-                segment = Segment(columns, segment.alive)
-            parts.append(segment)
-        self.snapshot = Snapshot(tuple(parts))
+        if isinstance(segment.columns, StoredColumns):
+            return segment
+        record = write_segment(self._writer, segment.columns)
+        columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
+        return Segment(columns, segment.alive)
 
     def _check_seen(self, rows: Int64) -> None:
         """Raise ConflictError for entries that another client has changed since the last refresh."""
@@ -171,17 +190,14 @@ class FolderChange(Change):
             return
         same = _unchanged_entries(self.snapshot, rows, self._seen.snapshot)
         if not same.all():
-            ids = (
-                self.snapshot.text_ids(rows[~same])
-                if self.snapshot.has_text_ids
-                else self.snapshot.gather("ids", rows[~same])
-            )
+            changed = rows[~same]
+            names = self.snapshot.text_ids if self.snapshot.has_text_ids else partial(self.snapshot.gather, "ids")
             self._refuse(
-                f"{format_list(np.asarray(ids))} changed by another client since this index was last refreshed"
+                f"{format_list(np.asarray(names(changed)))} changed by another client since this index was last refreshed"
             )
 
     def keep_source(self, name: str, record: Record | None) -> None:
-        if self._seen.manifest.sources.get(name) != self.before.manifest.sources.get(name):
+        if self._seen.sources.get(name) != self.before.sources.get(name):
             self._refuse(f"the record of {name} is changed by another client since this index was last refreshed")
         super().keep_source(name, record)
 
@@ -237,25 +253,11 @@ REQUESTS = 16
 """Concurrent requests when the files of a bucket are opened."""
 
 
-@dataclass(frozen=True, eq=False)
-class OpenVersion:
-    """Open version of a store; a search reads it consistently while writers continue."""
-
-    manifest: Manifest
-    snapshot: Snapshot
-    tables: Mapping[str, Table] = field(default_factory=dict)
-
-    @property
-    def files(self) -> dict[str, StoredFile]:
-        """Open files by path."""
-        columns = [segment.columns for segment in self.snapshot.segments]
-        files = [file for one in columns if isinstance(one, StoredColumns) for file in one.files]
-        files += [table for table in self.tables.values() if isinstance(table, StoredFile)]
-        return {file.record.path: file for file in files}
-
-
-class FolderStore:
+class FolderStore(BaseStore[OpenVersion]):
     """Entries in a folder, with the recipe of their codes and a header for users."""
+
+    path: str
+    recipe: Recipe
 
     def __init__(
         self,
@@ -272,31 +274,12 @@ class FolderStore:
         self.optimistic = optimistic or backend.is_shared  # raise ConflictError for entries that others changed
         self.commits = Versions(backend, keep=keep_versions)
         self._process, self._lock = os.getpid(), threading.Lock()
-        self._loaded: OpenVersion | None = None
         self._unsettled = defaultdict[int, list[tuple[OpenVersion, Manifest]]](list)  # unknown outcomes of each thread
         self.recipe, self._recipe_file, record = self._first_recipe()
         self.adopt(self.load())
-        self.header: Record = {"format": FORMAT, "library": self.now.manifest.library} | record
+        self.originals = self.now.manifest.originals
+        self.header = {"format": FORMAT, "library": self.now.manifest.library} | record
         self.segment_entries = segment_limit(self.recipe, self.originals)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.now.snapshot
-
-    @property
-    def sources(self) -> dict[str, Record]:
-        """Progress of each named source of signals, for resumed builds."""
-        return self.now.manifest.sources
-
-    @property
-    def originals(self) -> str | None:
-        """Type of the kept originals, or None."""
-        return self.now.manifest.originals
-
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """Arrays of the whole index, by name."""
-        return self.now.tables
 
     @property
     def sizes(self) -> Counter[str]:
@@ -311,21 +294,14 @@ class FolderStore:
         return +found
 
     @property
-    def next_id(self) -> int:
-        """One more than the largest id ever used."""
-        return self.now.manifest.next_id
+    def _known(self) -> OpenVersion | None:
+        """The version that searches see; None before it is opened and after :meth:`close`."""
+        return vars(self).get("now")
 
     @property
     def version(self) -> int:
-        """The version that searches see."""
+        """Number of the version that searches see."""
         return self.now.manifest.version
-
-    @property
-    def now(self) -> OpenVersion:
-        """The version that searches see."""
-        if self._loaded is None:
-            raise StorageError(self.path, "folder", "this index is closed; open it again")
-        return self._loaded
 
     def versions(self) -> list[int]:
         """Return the kept versions, ascending."""
@@ -337,16 +313,14 @@ class FolderStore:
         if self._process != os.getpid():  # a thread of the parent may have held the lock when this process was forked
             self._process, self._lock = os.getpid(), threading.Lock()
         with self._lock:
-            if self._loaded is None or self._loaded.manifest.version < loaded.manifest.version:
-                self._loaded = loaded
+            known = self._known
+            if known is None or known.manifest.version < loaded.manifest.version:
+                self.now = loaded
 
     def refresh(self) -> bool:
         before = self.now.manifest.token
         self.adopt(self.load())
         return self.now.manifest.token != before
-
-    def close(self) -> None:
-        self._loaded = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.now  # noqa: B018  (raises if closed)
@@ -389,7 +363,7 @@ class FolderStore:
                     change.commit_begun = True
                     listing = self.commits.commit(manifest)
                     unsettled.clear()  # this version keeps them from appearing later
-                    loaded = OpenVersion(manifest, change.snapshot, change.tables)
+                    loaded = OpenVersion.of(manifest, change.snapshot, change.tables)
                 self.adopt(loaded)
             except BaseException as error:
                 if isinstance(error, UnknownOutcomeError) and manifest is not None:
@@ -476,7 +450,7 @@ class FolderStore:
         """Open all files of the newest or the pinned version; columns are verified when they are read."""
         missing: tuple[str, int] | None = None
         for _ in range(ATTEMPTS):
-            loaded = self._loaded
+            loaded = self._known
             manifest = self._newest()
             if loaded is not None and manifest.token == loaded.manifest.token:
                 return loaded
@@ -502,7 +476,7 @@ class FolderStore:
             name: open_file(self.backend, one, known, is_optional=True, is_lenient=lenient)
             for name, one in manifest.tables.items()
         }
-        return OpenVersion(manifest, Snapshot(parts), tables)
+        return OpenVersion.of(manifest, Snapshot(parts), tables)
 
     def verify(self, run: Callable[..., Iterable[dict[str, str]]] = map) -> None:
         """Read all files again; raise StorageError that lists all damage.
@@ -547,9 +521,9 @@ class FolderStore:
         if self.pinned is not None:
             return self._read_pinned()
         try:
-            return self.commits.newest(None if self._loaded is None else self._loaded.manifest)
+            return self.commits.newest(None if self._known is None else self._known.manifest)
         except StorageError as error:
-            if self._loaded is not None and error.section == "versions":
+            if self._known is not None and error.section == "versions":
                 self._refuse_replaced()
             raise
 
@@ -592,7 +566,7 @@ class FolderStore:
 
         If that is unknown, changes are checked entry by entry.
         """
-        now = self._loaded
+        now = self._known
         if manifest.recipe != self._recipe_file or (now and manifest.descends_from(now.manifest) is False):
             self._refuse_replaced()
 
@@ -637,18 +611,15 @@ def segment_limit(recipe: Recipe, originals: str | None = None) -> int:
     return max(1, min(limits))
 
 
-def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
-    """Create a store with the entries of a snapshot atomically; raise FileExistsError if the name exists.
-
-    ``parts`` are those of :func:`write_first`.
-    """
+def create_store(path: str, recipe: Recipe, first: StoreVersion, originals: str | None) -> None:
+    """Create a store with the content of a version atomically; raise FileExistsError if the name exists."""
     try:
         if is_url(path):
             bucket = Bucket(path)
             bucket.check_exclusive()
-            write_first(bucket, recipe, snapshot, **parts)
+            write_first(bucket, recipe, first, originals)
         else:
-            make_folder(path, lambda folder: write_first(folder, recipe, snapshot, **parts))
+            make_folder(path, lambda folder: write_first(folder, recipe, first, originals))
     except (FileExistsError, StorageError):
         raise
     except UnsettledError as error:
@@ -657,16 +628,7 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
         raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
 
 
-def write_first(
-    backend: Backend,
-    recipe: Recipe,
-    snapshot: Snapshot,
-    *,
-    next_id: int,
-    sources: dict[str, Record],
-    originals: str | None = None,
-    tables: Mapping[str, Table] | None = None,
-) -> None:
+def write_first(backend: Backend, recipe: Recipe, first: StoreVersion, originals: str | None) -> None:
     """Write the first version of a new store; raise FileExistsError if another client has written one."""
     from importlib.metadata import version as version_of  # slow to import
 
@@ -675,17 +637,17 @@ def write_first(
     file = FileRecord("recipes", secrets.token_hex(16), len(text), zlib.crc32(text), 0)
     backend.create(file.path, [text])
     parts = []
-    for group in snapshot.groups(limit=segment_limit(recipe, originals)):
-        merged = merge_segments(snapshot.segments[group])
+    for group in first.snapshot.groups(limit=segment_limit(recipe, originals)):
+        merged = merge_segments(first.snapshot.segments[group])
         parts.append(write_segment(writer, merged.columns))
     manifest = Manifest(
         file,
         library=version_of("topsign"),
-        next_id=next_id,
+        next_id=first.next_id,
         segments=tuple(parts),
-        sources=sources,
+        sources=dict(first.sources),
         originals=originals,
-        tables={name: writer.write("segments", table, 0) for name, table in (tables or {}).items()},
+        tables={name: writer.write("segments", table, 0) for name, table in first.tables.items()},
     )
     backend.sync(FOLDERS)
     try:
@@ -725,7 +687,7 @@ def store_for_recipe(
     if path is None:
         return MemoryStore(originals)
     with suppress(FileExistsError):
-        create_store(resolve(path), recipe, Snapshot(), next_id=0, sources={}, originals=originals)
+        create_store(resolve(path), recipe, StoreVersion(), originals)
     return open_store(path, readonly=False, timeout=timeout)
 
 
@@ -778,17 +740,9 @@ def _backend_at(target: str) -> Backend:
     return backend
 
 
-def check_absent(path: Path) -> None:
-    """Raise FileExistsError if the path exists."""
+def save_store(path: Path, recipe: Recipe, store: Store) -> None:
+    """Write the content of a store to a new folder; raise FileExistsError if it exists, or another process makes it."""
     if exists(path):
         raise FileExistsError(f"{path} exists; choose another name, or remove it first")
-
-
-def save_store(path: Path, recipe: Recipe, store: Store, *, tables: Mapping[str, Table]) -> None:
-    """Write the entries of a store to a new folder; raise FileExistsError if another process has created it."""
-    check_absent(path)
     check_place(path, None)
-    snapshot = store.snapshot
-    next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
-    parts = {"sources": store.sources, "originals": store.originals, "tables": tables}
-    create_store(resolve(path), recipe, snapshot, next_id=next_id, **parts)
+    create_store(resolve(path), recipe, store.now, store.originals)

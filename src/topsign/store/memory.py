@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,28 +24,28 @@ Table = Mapping[str, Array]
 """Named arrays of the whole index."""
 
 
-@dataclass(eq=False)
-class Change:
-    """Change by one writer; searches see it once it is committed."""
+@dataclass(frozen=True, eq=False)
+class StoreVersion:
+    """One version of a store; a search reads all of it at once, while writers continue."""
 
-    snapshot: Snapshot
-    next_id: int
-    sources: dict[str, Record]
-    tables: dict[str, Table]
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    next_id: int = 0  # one more than the largest id ever used
+    sources: Mapping[str, Record] = field(default_factory=dict)  # progress of named sources, for resumed builds
+    tables: Mapping[str, Table] = field(default_factory=dict)  # arrays of the whole index
+
+
+class Change:
+    """Change of a version by one writer; searches see it once it is committed."""
+
+    def __init__(self, before: StoreVersion) -> None:
+        self.snapshot, self.next_id = before.snapshot, before.next_id
+        self.sources, self.tables = dict(before.sources), dict(before.tables)
 
     def free_ids(self, n_entries: int) -> Int64:
         """Return ids for new entries: the integers after the largest id ever used."""
         if self.next_id + n_entries - 1 > MAX_ID:
             raise ValueError(f"no ids are left after {self.next_id - 1}, the largest; give ids yourself")
         return np.arange(self.next_id, self.next_id + n_entries)
-
-    def held(self, ids: Int64) -> Int64:
-        """Return the ids that already exist, ascending."""
-        return np.unique(ids[self.snapshot.locate(ids) >= 0])
-
-    def replace(self, ids: Int64) -> None:
-        """Remove entries whose ids are added again in the same change."""
-        self.remove(self.snapshot.rows_with(ids))
 
     def remove(self, rows: Int64) -> None:
         """Remove the entries at these rows."""
@@ -86,7 +85,7 @@ class Change:
         self.snapshot = Snapshot(tuple(made))
 
     def _kept(self, segment: Segment) -> Segment:
-        """Return a new segment as the store keeps it."""
+        """Return a segment as the store keeps it: a folder writes it at once, so that memory stays bounded."""
         return segment
 
     def compact(self) -> None:
@@ -110,9 +109,6 @@ class Change:
         self.compact()
 
 
-_FREED = ("snapshot", "sources", "tables")
-
-
 def _cuts_of_regions(regions: Array, limit: int) -> Iterator[slice]:
     """Yield slices of entries sorted by region with at most ``limit`` entries, which end with a region if possible."""
     ends = np.append(np.flatnonzero(regions[1:] != regions[:-1]) + 1, len(regions))
@@ -124,45 +120,61 @@ def _cuts_of_regions(regions: Array, limit: int) -> Iterator[slice]:
         start = end
 
 
-class MemoryStore:
-    """Store of the entries of an index in the memory of this process."""
+Version = TypeVar("Version", bound=StoreVersion)
+
+
+class BaseStore(Generic[Version]):
+    """What a store holds, and the version of it that searches see."""
 
     path: str | None = None
     recipe: Recipe | None = None  # stored recipe of a folder
     header: Record | None = None  # format, library version and recipe of a folder
     readonly = False
     pinned: int | None = None  # pinned version of a folder, or None for the newest
+    originals: str | None = None  # type of the kept originals
+    now: Version  # that searches see
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Entries that searches see."""
+        return self.now.snapshot
+
+    def close(self) -> None:
+        """Release the entries; later calls raise."""
+        vars(self).pop("now", None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise StorageError for the version that :meth:`close` has released."""
+        if name != "now":
+            raise AttributeError(name)
+        section, remedy = ("folder", "open it again") if self.path else ("index", "make or open another one")
+        raise StorageError(self.path or "memory", section, f"this index is closed; {remedy}")
+
+
+class MemoryStore(BaseStore[StoreVersion]):
+    """Store of the entries of an index in the memory of this process."""
 
     def __init__(self, originals: str | None = None) -> None:
-        self.originals = originals  # type of the kept originals
-        self.snapshot = Snapshot()  # that searches see
-        self.sources: dict[str, Record] = {}  # progress of each named source of signals, for resumed builds
-        self.tables: dict[str, Table] = {}  # arrays of the whole index
-        self.next_id = 0  # one more than the largest id ever used
+        self.originals = originals
+        self.now = StoreVersion()
         self._lock = threading.Lock()
 
     @property
     def sizes(self) -> Counter[str]:
         """Bytes of everything that the store holds, by content."""
-        found = Counter(tables=sum(array.nbytes for table in self.tables.values() for array in table.values()))
+        found = Counter(tables=sum(array.nbytes for table in self.now.tables.values() for array in table.values()))
         for segment in self.snapshot.segments:
             found.update(segment.columns.sizes)
             found["removed"] += 0 if segment.alive is None else segment.alive.nbytes
         return +found
 
-    @contextmanager
-    def change(self) -> Iterator[Change]:
-        """Acquire the writer lock and yield a change, which is committed at the end of the block."""
-        with self._lock:
-            change = Change(self.snapshot, self.next_id, dict(self.sources), dict(self.tables))
-            yield change
-            self.snapshot, self.next_id = change.snapshot, change.next_id
-            self.sources, self.tables = change.sources, change.tables
-
     def apply(self, make: Callable[[Change], Result]) -> Result:
-        """Apply a change and return its result."""
-        with self.change() as change:
-            return make(change)
+        """Apply a change and return its result; changes exclude each other."""
+        with self._lock:
+            change = Change(self.now)
+            result = make(change)
+            self.now = StoreVersion(change.snapshot, change.next_id, change.sources, change.tables)
+        return result
 
     def versions(self) -> list[int]:
         """Return the kept versions: none."""
@@ -177,21 +189,9 @@ class MemoryStore:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the living entries."""
-        snapshot = Snapshot(
-            tuple(merge_segments([one]) if one.alive is not None else one for one in self.snapshot.segments)
-        )
-        return {name: value for name, value in vars(self).items() if name != "_lock"} | {"snapshot": snapshot}
+        segments = [merge_segments([one]) if one.alive is not None else one for one in self.snapshot.segments]
+        living = replace(self.now, snapshot=Snapshot(tuple(segments)))
+        return {name: value for name, value in vars(self).items() if name != "_lock"} | {"now": living}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
-
-    def close(self) -> None:
-        """Free the entries; later calls raise."""
-        for name in _FREED:
-            vars(self).pop(name, None)
-
-    def __getattr__(self, name: str) -> Any:
-        """Raise StorageError for what :meth:`close` has freed."""
-        if name in _FREED:
-            raise StorageError("memory", "index", "this index is closed; make or open another one")
-        raise AttributeError(name)
