@@ -7,6 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 import topsign as ts
 from topsign.families import AdaptiveRecipe
+from topsign.index import deferred_of
 
 pytestmark = pytest.mark.core
 
@@ -168,7 +169,7 @@ def test_bad_input_says_what_was_wrong(call, error, words):
 def test_an_index_that_has_not_learned_says_so(constructor):
     options = {"n_bytes": 5, "center": False} if constructor == "trellis" else {"center": True}
     index = ts.Index(family=constructor, n_features=20, random_state=7, **options)
-    assert not index.is_fitted
+    assert deferred_of(index) is not None
     assert (index.n_features, len(index), index.ids.tolist()) == (20, 0, [])
     for call in (
         lambda: index.recipe,
@@ -183,7 +184,7 @@ def test_an_index_that_has_not_learned_says_so(constructor):
         with pytest.raises(NotFittedError, match=r"has not learned its recipe yet; call fit\(sample\), or add signals"):
             call()
     index.fit(np.random.default_rng(1).standard_normal((700, 20)))
-    assert index.is_fitted
+    assert deferred_of(index) is None
     assert index.search(X).ids.shape == (5, 10)
 
 

@@ -213,7 +213,7 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
         exact = again.search(queries, k=5, rescore=np.concatenate([signals, impostors[:3]]))
         assert (exact.p_values >= learned.floor / 1500).all()
         for scoring in ("asymmetric", "hamming"):
-            null = again.nulls[scoring]
+            null = again._nulls()[scoring]
             whole = again.search(queries, k=len(again), scoring=scoring)
             values = whole.scores.astype(np.float64) if scoring == "asymmetric" else -np.round(whole.distances * 32)
             matches = again.within(queries, false_alarm=0.5, scoring=scoring, force=True)
@@ -454,3 +454,14 @@ def test_scores_of_own_codes_do_not_depend_on_norms(rng, kind, factor):
     assert 0.5 < expected.mean() < 1.1
     scaled.add(signals * np.float32(factor))
     assert scaled.calibrate(signals[:200] * np.float32(factor), ids=np.arange(200), false_alarm=0.05).level <= 0.051
+
+
+@pytest.mark.parametrize("family", ["adaptive", "trellis"])
+def test_repeated_impostors_count_once(rng, family):
+    """A promise for 153 searches is not made by ten signals, however often they are given."""
+    options = {"n_bits": 24} if family == "adaptive" else {"n_bytes": 12, "basis": "hadamard"}
+    index = ts.Index(128, family=family, random_state=1, **options)
+    index.add(rng.standard_normal((5000, 128)))
+    with pytest.raises(ValueError, match="takes at least 153 impostors to calibrate with, got 10; each counts once"):
+        index.calibrate(np.repeat(rng.standard_normal((10, 128)), 60, axis=0))
+    assert index.calibration is None

@@ -16,6 +16,7 @@ pytest.importorskip("distributed", reason="needs the extra distributed: pip inst
 from distributed import Client, LocalCluster
 
 from topsign.distributed.segment_encoding import Piece, PlannedSegment, SegmentFormat, encode_segment, find_segment
+from topsign.index import deferred_of
 from topsign.signals import list_files, open_file
 
 pytestmark = [
@@ -39,7 +40,7 @@ def both(request, tmp_path_factory, client):
     family, *kept = request.param.split(", ")
     path = tmp_path_factory.mktemp("regions") / "index.topsign"
     index = FAMILIES[family](path=path, **({"originals": "float16"} if kept else {}))
-    if not index.is_fitted:
+    if deferred_of(index) is not None:
         index.fit(clustered(4000))
     index._store.segment_entries = 700
     signals = clustered(4000)

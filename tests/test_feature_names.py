@@ -41,7 +41,7 @@ def test_columns_in_another_order_are_refused(rng, kind, frame, tmp_path):
     table, path = FRAMES[frame](values), tmp_path / "i.topsign"
     index = some_index(kind, path=path)
     index.add(table)
-    assert index.feature_names == NAMES
+    assert index._state.feature_names == NAMES
     index.close()
     index = ts.open_index(path)  # names are stored in the file
     other = turned(table)
@@ -67,7 +67,7 @@ def test_columns_in_another_order_are_refused(rng, kind, frame, tmp_path):
 def test_other_columns_are_refused(rng):
     frame = FRAMES["pandas"](steep(rng, 700))
     index = some_index("trellis").fit(frame)
-    assert index.feature_names == NAMES
+    assert index._state.feature_names == NAMES
     with pytest.raises(ValueError, match="column 3 is 'x', and was 'f03'; give a table of the same columns first"):
         index.add(frame.rename(columns={"f03": "x"}))
     with pytest.raises(ValueError, match="it has 31 columns, and had 32"):
@@ -80,7 +80,7 @@ def test_a_table_after_arrays_gives_the_names(rng):
     values = steep(rng, 700)
     index = some_index("adaptive")
     index.add(values)
-    assert index.feature_names is None
+    assert index._state.feature_names is None
     frame = FRAMES["pandas"](values)
     index.add(frame)
     with pytest.raises(ValueError, match="columns of earlier tables"):
@@ -93,7 +93,7 @@ def test_a_first_table_that_is_refused_leaves_no_names(rng):
     with pytest.raises(ValueError, match="got 1 ids for 700 signals"):
         index.add(turned(frame), ids=[1])
     index.add(frame)
-    assert index.feature_names == NAMES
+    assert index._state.feature_names == NAMES
 
 
 @pytest.mark.parametrize(

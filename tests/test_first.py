@@ -16,6 +16,7 @@ from test_trellis import steep
 import topsign as ts
 from topsign._rows import Rows
 from topsign.families import Recipe
+from topsign.index import deferred_of
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")]
@@ -194,7 +195,7 @@ def test_a_first_addition_that_is_refused_leaves_nothing(rng, kind, refused, tmp
     for index in (make(random_state=1), make(random_state=1, path=path)):
         with pytest.raises((ValueError, TypeError), match=message):
             index.add(change(steep(rng, 700) + 1), **options)
-        assert not index.is_fitted
+        assert deferred_of(index) is not None
         assert not path.exists()
         index.add(signals)  # learns only from these
         alone = make(random_state=1)
@@ -217,7 +218,7 @@ def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
     index = ts.Index(n_features=32, path=path, **options)
     with pytest.raises(ValueError, match=r"signals\[300\] is all zeros and cannot be encoded; drop that row"):
         index.add(zero(signals))
-    assert not index.is_fitted
+    assert deferred_of(index) is not None
     assert not path.exists()
 
 
@@ -276,7 +277,7 @@ def test_only_the_rows_added_are_learned_from(rng, kind):
 def test_adding_nothing_learns_nothing(rng, make, tmp_path):
     index = make(path=tmp_path / "i.topsign")
     assert index.add(np.empty((0, 32))).shape == (0,)
-    assert not index.is_fitted
+    assert deferred_of(index) is not None
     with pytest.raises(ValueError, match="a source without signals"):
         index.add(np.empty((0, 32)), source=("file", {"taken": 0}))
     assert not (tmp_path / "i.topsign").exists()
@@ -358,7 +359,7 @@ def test_equal_signals_cannot_be_learned_from(rng, kind):
             ValueError, match=r"all point nearly the same way, or are zero: .*subtract their mean first"
         ):
             index.fit(signals)
-        assert not index.is_fitted
+        assert deferred_of(index) is not None
 
 
 @pytest.mark.parametrize("basis", ["principal", "hadamard"])

@@ -10,6 +10,7 @@ import topsign as ts
 from topsign import gpu, kernels
 from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe
 from topsign.gpu.encoding import Projector, RingEncoder
+from topsign.index import deferred_of
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 
@@ -189,7 +190,7 @@ def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_pat
     for name in ("cpu", "cuda:", 3):
         with pytest.raises(gpu.GpuError, match='must be "cuda" or "cuda:" and a number, got'):
             index.add(signals, device=name)
-    assert not index.is_fitted
+    assert deferred_of(index) is not None
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,9 +35,7 @@ INNER_LAYERS = {
     ),
     "store": ordered("backends segments > versions > memory stored_columns > folder_store > __init__"),
     "search": ordered("engine regions sample > pairs query_block > originals > recall > __init__"),
-    "index": ordered(
-        "filters significance > entries > addition results > regions > base > index > constructors > __init__"
-    ),
+    "index": ordered("filters > entries > significance addition results > regions > base > index > __init__"),
 }
 """Modules within a package."""
 

@@ -1,5 +1,6 @@
 """Regions: assignment of entries, selection by searches, and the recall they reach."""
 
+import gc
 import pickle
 import sys
 import threading
@@ -26,6 +27,7 @@ from topsign.search.recall import (
     region_path,
 )
 from topsign.search.regions import k_means, shared_out
+from topsign.store import Arrays, memory
 
 N_FEATURES = 32
 
@@ -138,6 +140,24 @@ def test_a_search_takes_entries_and_regions_of_one_version(stored, n_regions, mo
     assert index.regions.n_regions == n_regions
     assert np.array_equal(found.ids, expected.ids)
     assert np.array_equal(found.visited, expected.visited)
+
+
+def test_segments_are_written_while_regions_are_learned(tmp_path, monkeypatch):
+    """Rewritten entries and their originals are not held in memory until the end."""
+    index = FAMILIES["grouped"](path=tmp_path / "index", originals="float32")
+    index.add(clustered(4000))
+    index._store.segment_entries = 500
+    held, plain = [], memory.take_entries
+
+    def take(*arguments):
+        gc.collect()
+        held.append(sum(isinstance(one, Arrays) and len(one) > 1 for one in gc.get_objects()))
+        return plain(*arguments)
+
+    monkeypatch.setattr(memory, "take_entries", take)
+    index.learn_regions(n_regions=16)
+    assert len(held) == index.info["segments"] >= 8
+    assert held == held[:1] * len(held)
 
 
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])

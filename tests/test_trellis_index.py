@@ -8,7 +8,7 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign.families import trellis
-from topsign.index import Index
+from topsign.index import Index, deferred_of
 from topsign.index.significance import check_codes
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
@@ -23,7 +23,7 @@ OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]
 
 def make(signals, **options):
     index = ts.Index(signals.shape[1], **{"n_bytes": 5, "random_state": 1} | options)
-    if not index.is_fitted:
+    if deferred_of(index) is not None:
         index.fit(signals)
     return index
 

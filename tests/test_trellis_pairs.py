@@ -10,6 +10,7 @@ from test_trellis import steep
 
 import topsign as ts
 from topsign.families import trellis_pairs
+from topsign.index import deferred_of
 from topsign.search import living_ranges
 from topsign.search import pairs as module
 from topsign.store import segments
@@ -29,7 +30,7 @@ def signals(rng):
 
 def make(signals, **options):
     index = ts.Index(N_FEATURES, **{"n_bytes": 6, "random_state": 1} | options)
-    return index if index.is_fitted else index.fit(steep(np.random.default_rng(5), 700))
+    return index if deferred_of(index) is None else index.fit(steep(np.random.default_rng(5), 700))
 
 
 def plain_cosines(index, ids):

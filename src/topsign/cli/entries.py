@@ -129,7 +129,7 @@ def _build_on_cluster(
 def _build_here(
     signals: str, output: str, codes: CodeOptions, source: SourceOptions, originals: str | None, there: bool
 ) -> None:
-    from ..index import open_index
+    from ..index import deferred_of, open_index
     from ..signals import FilesRows
 
     with _discarded(output, 0 if there else CHUNK_ROWS):
@@ -141,7 +141,7 @@ def _build_here(
             _check_recipe(index, codes, originals)
         else:
             index = codes.new_index(files[0].n_features, path=output, originals=originals)
-            if not index.is_fitted:
+            if deferred_of(index) is not None:
                 index.fit(FilesRows(files))
         with index:
             taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}

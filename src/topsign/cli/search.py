@@ -211,6 +211,7 @@ def _index_of(
     signals: str, codes: CodeOptions, source: SourceOptions, version: int | None, scheduler: str | None
 ) -> Iterator[Any]:
     """Yield the index at a path, or one in memory whose recipe is known; and a function that adds its signals."""
+    from ..index import deferred_of
     from ..signals import FilesRows
 
     if is_index(signals):
@@ -225,7 +226,7 @@ def _index_of(
         raise fail(f"{signals} is not an index; --version and --scheduler go with an index", code=2)
     files = source.open_files(signals)
     index = codes.new_index(files[0].n_features)
-    if not index.is_fitted:
+    if deferred_of(index) is not None:
         index.fit(FilesRows(files))
 
     def add() -> None:

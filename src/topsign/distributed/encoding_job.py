@@ -186,7 +186,7 @@ def _learn(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe
     """Learn the recipe of an index from the signals, or return that of an existing index in ``out``."""
     if not exists(out):
         source.check(deferred.n_features)
-        return deferred.learn(source.rows(), slice(0, len(source.rows())))
+        return deferred.recipe_type.learn(source.rows(), **deferred.parameters)
     recipe, store = replace(deferred, path=resolve(out)).open_existing()
     store.close()
     return recipe

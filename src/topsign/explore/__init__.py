@@ -31,7 +31,7 @@ except ImportError as missing:
 
 from .._arrays import Array
 from .._checks import as_signals, check_count
-from ..index import Index
+from ..index import Index, nulls_of
 from ..search import query_blocks
 from ..significance import probabilities
 from . import sizes
@@ -98,7 +98,7 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
     scores = index.search(signal, k=len(ids), among=ids).scores[0]
     counts, edges = np.histogram(scores, bins=N_BINS)
-    ((_, scan),) = query_blocks(index.recipe, signal, scoring="asymmetric", nulls=index.nulls)
+    ((_, scan),) = query_blocks(index.recipe, signal, scoring="asymmetric", nulls=nulls_of(index))
     expected: list[float] = []
     if index.metric == "correlation" and scan.null is not None:
         expected = (len(ids) * -np.diff(probabilities(scan.null.log10_p_values(edges)))).tolist()

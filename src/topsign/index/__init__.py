@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import BaseIndex, LearnedIndex
 from .entries import Entries, Entry
-from .index import Index, deferred_of, index_of, open_index, store_of
+from .index import Index, deferred_of, index_of, nulls_of, open_index, store_of
 from .results import Match, Matches, Neighbors, Pairs
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Pairs",
     "deferred_of",
     "index_of",
+    "nulls_of",
     "open_index",
     "store_of",
 ]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes, Int64
+from .._arrays import Array, Bytes
 from .._checks import (
     as_signals,
     check_choice,
@@ -77,42 +77,29 @@ CODES_BYTES = 2**27  # bytes of new codes that are held as rows before they beco
 EncoderOf = Callable[[Recipe], BlockEncoder]
 
 
-@dataclass(eq=False)
 class Addition:
-    """Signals to add, or to replace entries with, and their ids and metadata."""
+    """Validated arguments of ``add`` or ``upsert``: signals, and their ids and metadata."""
 
-    signals: Array
-    part: slice  # rows of the signals that are added
-    ids: Int64 | list[bytes] | None
-    texts: list[bytes] | None  # metadata as JSON
-    replacing: bool
-    source: tuple[str, Record] | None
-    feature_names: tuple[str, ...] | None
-    encoder: EncoderOf | None
-
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         signals: npt.ArrayLike,
         *,
         n_features: int,
         feature_names: tuple[str, ...] | None,
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
-        encoder: EncoderOf | None,
         replacing: bool,
+        encoder: EncoderOf | None = None,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
-    ) -> Addition:
-        """Validate the arguments of ``add`` or ``upsert``."""
-        values = as_signals(signals, n_features=n_features, feature_names=feature_names)
-        part = check_part(rows, len(values))
-        count = part.stop - part.start
-        texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
+    ) -> None:
+        self.signals = as_signals(signals, n_features=n_features, feature_names=feature_names)
+        self.part = check_part(rows, len(self.signals))
+        self.texts, self.ids = check_metadata(metadata, len(self)), check_new_ids(ids, len(self))
         if source is not None:
             check_source(source)
-        names = names_of_columns(signals)
-        return cls(values, part, given, texts, replacing, source, names, encoder)
+        self.feature_names = names_of_columns(signals)
+        self.encoder, self.replacing, self.source = encoder, replacing, source
 
     def __len__(self) -> int:
         return int(self.part.stop - self.part.start)
@@ -120,10 +107,6 @@ class Addition:
     def encode(self, recipe: Recipe, part: slice) -> Bytes:
         """Encode rows."""
         return encode(recipe, self.signals, part=part, encoder=None if self.encoder is None else self.encoder(recipe))
-
-    def check_signals(self, recipe: Recipe) -> None:
-        """Raise the errors of :meth:`encode` without encoding."""
-        check_signals(recipe, self.signals, part=self.part)
 
     def write(
         self,
@@ -149,7 +132,7 @@ class Addition:
             change.remove(np.sort(replaced))
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
-            self.check_signals(recipe)
+            check_signals(recipe, self.signals, part=self.part)
         n_rows = max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes)
         starts = [(start, part.stop) for part in parts for start in range(part.start, part.stop, n_rows)]
         for part in (slice(start, min(start + n_rows, stop)) for start, stop in starts):
@@ -278,13 +261,9 @@ class DeferredIndex:
         """Return whether the path exists."""
         return self.path is not None and exists(self.path)
 
-    def learn(self, signals: Array, part: slice) -> Recipe:
-        """Learn the recipe from rows."""
-        return self.recipe_type.learn(signals, part=part, **self.parameters)
-
     def fit(self, sample: Array, feature_names: tuple[str, ...] | None) -> tuple[Recipe, Store]:
         """Learn from a sample and create the store; raise ValueError if another process has created it."""
-        recipe = None if self.exists() else self.learn(sample, slice(0, len(sample)))
+        recipe = None if self.exists() else self.recipe_type.learn(sample, **self.parameters)
         store = None if recipe is None else self.create(recipe)
         if recipe is None or store is None:
             raise ValueError(
@@ -295,12 +274,6 @@ class DeferredIndex:
             store.apply(lambda change: keep_feature_names(change, feature_names))
         return recipe, store
 
-    def is_empty(self, addition: Addition) -> bool:
-        """Return whether an addition has no signals, so that it changes nothing."""
-        if not len(addition) and addition.source is not None:
-            raise ValueError("a source without signals cannot be kept before the first signals; add some first")
-        return not len(addition)
-
     def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Bytes | None]:
         """Learn from the first addition, and create the store after validating all of it.
 
@@ -309,11 +282,11 @@ class DeferredIndex:
         """
         if self.exists():
             return *self.open_existing(), None
-        recipe, made = self.learn(addition.signals, addition.part), None
+        recipe, made = self.recipe_type.learn(addition.signals, part=addition.part, **self.parameters), None
         if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
             made = addition.encode(recipe, addition.part)
         else:
-            addition.check_signals(recipe)
+            check_signals(recipe, addition.signals, part=addition.part)
         store = self.create(recipe)
         return (*self.open_existing(), None) if store is None else (recipe, store, made)
 

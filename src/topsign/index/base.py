@@ -51,6 +51,7 @@ from .significance import (
     check_pairs,
     choose_impostors,
     kept_sample,
+    learn_calibration,
 )
 
 
@@ -191,36 +192,17 @@ class BaseIndex(ABC):
         return self._place.originals
 
     @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, if the first added table has a column for each of them, otherwise None.
-
-        Later tables must have the same columns in the same order.
-        """
-        return self._state.feature_names
-
-    @property
     def calibration(self) -> ScoreCalibration | None:
         """Null distribution learned by :meth:`calibrate`, or None if p-values assume isotropic signals."""
         known = self._state.calibration
         return None if known is None else known.scores
-
-    @property
-    def nulls(self) -> Mapping[str, Null] | None:
-        """Null distributions by scoring, for the present number of entries; None without calibration."""
-        state = self._learned()
-        return state.significance.nulls(state.calibration, len(self._entries()))
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the recipe is known."""
-        return isinstance(self._state, LearnedIndex)
 
     # Entries
 
     @property
     def ids(self) -> Ids:
         """Ids of the entries: ascending integers, or strings in the order of addition."""
-        return self._entries().ids if self.is_fitted else np.empty(0, np.int64)
+        return self._entries().ids if isinstance(self._state, LearnedIndex) else np.empty(0, np.int64)
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -228,7 +210,7 @@ class BaseIndex(ABC):
 
     def __contains__(self, id: object) -> bool:
         """Return whether an entry has this id."""
-        return self.is_fitted and id in self._entries()
+        return isinstance(self._state, LearnedIndex) and id in self._entries()
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the ids of the entries, in the order of :attr:`ids`."""
@@ -344,7 +326,7 @@ class BaseIndex(ABC):
                 if plan is not None and (planned := plan.find(queries)) is not None:
                     neighbors = Neighbors.planned(plan, *planned, k, prepare, entries)
                     return neighbors.finished(whole, with_metadata=with_metadata)
-        nulls = None if calibration is None else self.nulls
+        nulls = None if calibration is None else self._nulls()
         scans = self._query_blocks(queries, nulls=nulls, **options)
         if k > len(entries) and k * len(queries) > MAX_PLACES:
             raise ValueError(
@@ -408,7 +390,7 @@ class BaseIndex(ABC):
             if calibration is not None:
                 self._learned().significance.observe(whole, queries, scoring, calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
-        scans = self._query_blocks(queries, nulls=self.nulls, **options)
+        scans = self._query_blocks(queries, nulls=self._nulls(), **options)
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
         return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
 
@@ -441,7 +423,7 @@ class BaseIndex(ABC):
             Called with the number of compared entries and the number of all entries.
         """
         whole = self._entries()
-        null = (self.nulls or {}).get(PAIRS)
+        null = (self._nulls() or {}).get(PAIRS)
         given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
         limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
         found = find_pairs(whole, limit, max_pairs=max_pairs, progress=progress)
@@ -464,7 +446,7 @@ class BaseIndex(ABC):
         ``threshold``, ``k`` and ``progress`` are as for :meth:`pairs`. Pairs are not stored, so memory stays bounded
         for many equal or similar entries.
         """
-        whole, null = self._entries(), (self.nulls or {}).get(PAIRS)
+        whole, null = self._entries(), (self._nulls() or {}).get(PAIRS)
         given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
         limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
         return find_groups(whole, limit, progress=progress)
@@ -519,8 +501,8 @@ class BaseIndex(ABC):
         own = None if ids is None else self._internal_ids(ids)
         state = self._learned()
         signals = choose_impostors(given, own, kept_sample(state.store.snapshot))
-        options: Any = {"random_state": random_state, "progress": progress}
-        learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
+        options: Any = {"rng": np.random.default_rng(random_state), "progress": progress}
+        learned = learn_calibration(state.recipe, self._entries(), *signals, false_alarm=false_alarm, **options)
         state.store.apply(lambda change: change.keep_source(KEY, learned.to_json()))
         return learned.scores
 
@@ -537,7 +519,7 @@ class BaseIndex(ABC):
         if signals is None:
             null = check_codes(self.recipe, whole)
         else:
-            null = check_pairs(self.recipe, whole, signals, "asymmetric", self.nulls, own)
+            null = check_pairs(self.recipe, whole, signals, "asymmetric", self._nulls(), own)
         achieved = None
         if recall is not None and state.regions.regions(whole.tables) is not None:
             achieved = state.regions.check(self.search, given, k=check_count(k, "k"), recall=recall)
@@ -560,6 +542,11 @@ class BaseIndex(ABC):
     def _place(self) -> Store | DeferredIndex:
         """Store, or the parameters with which it will be created."""
         return self._state.store if isinstance(self._state, LearnedIndex) else self._state
+
+    def _nulls(self) -> Mapping[str, Null] | None:
+        """Return the null distributions by scoring for the present number of entries; None without calibration."""
+        state = self._learned()
+        return state.significance.nulls(state.calibration, len(self._entries()))
 
     def _learned(self) -> LearnedIndex:
         """Return the state of an index that has its recipe; NotFittedError before."""

@@ -34,7 +34,6 @@ from ..search import (
 )
 from ..store import Change, Note, Snapshot, Table
 from .filters import Where, select
-from .significance import SearchableEntries
 
 MAX_NAME_BYTES = 512
 
@@ -117,11 +116,11 @@ def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[
     return check_ids(given[None] if given.ndim == 0 and ids is not None else given, name)
 
 
-def check_found(texts: list[bytes], found: Any, name: str) -> None:
-    """Raise ValueError that lists the text ids that were not found."""
-    unknown = [one.decode() for one, known in zip(texts, found, strict=True) if not known]
-    if unknown:
-        raise_unknown_ids(np.array(unknown, object), name)
+def check_found(asked: Int64 | list[bytes], found: Any, name: str) -> None:
+    """Raise ValueError that lists the ids that were not found."""
+    if not np.all(found):
+        unknown = [one for one, known in zip(asked, found, strict=True) if not known]
+        raise_unknown_ids(as_texts(one.decode() if isinstance(one, bytes) else one for one in unknown), name)
 
 
 def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool) -> tuple[Int64, Int64]:
@@ -144,7 +143,7 @@ def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, 
     return numbers, rows[is_held]
 
 
-def as_texts(texts: Iterable[str]) -> Any:
+def as_texts(texts: Iterable[Any]) -> Any:
     """Return texts as an array of dtype object."""
     found = list(texts)
     out = np.empty(len(found), object)
@@ -155,9 +154,7 @@ def as_texts(texts: Iterable[str]) -> Any:
 def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
     """Return the rows of the entries with these ids; raise ValueError for an unknown id."""
     asked = check_asked(ids, snapshot.has_text_ids, name)
-    if not isinstance(asked, list):
-        return snapshot.rows_with(asked, name)
-    rows = snapshot.find_text_ids(asked)
+    rows = snapshot.find_text_ids(asked) if isinstance(asked, list) else snapshot.locate(asked)
     check_found(asked, rows >= 0, name)
     return rows
 
@@ -213,8 +210,16 @@ class Entries:
         return (self[row] for row in range(len(self)))
 
 
-class EntrySet(SearchableEntries, RegionEntries, PairedEntries, Protocol):
-    """Entries of one version. Internal ids are integers even if the user's ids are strings."""
+class EntrySet(RegionEntries, PairedEntries, Protocol):
+    """Entries of one version: a snapshot, or segments on a cluster.
+
+    Internal ids are integers even if the user's ids are strings.
+    """
+
+    @property
+    def has_text_ids(self) -> bool | None: ...
+    def codes_of(self, ids: Int64) -> Bytes: ...
+    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot: ...
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -244,9 +249,6 @@ class EntrySet(SearchableEntries, RegionEntries, PairedEntries, Protocol):
 
     def originals(self) -> ExactSignals:
         """Return the signals of the entries, of an index that keeps them."""
-
-    def user_ids(self, ids: Int64) -> Ids:
-        """Convert internal ids to the user's ids; -1 becomes None for text ids."""
 
     def notes(self, ids: Int64) -> list[Note]:
         """Return the metadata of the entries with these internal ids."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from .._files import Record
 from .._lazy import load_extension
 from .._random import RandomState
 from ..errors import StorageError, warn
-from ..families import Recipe
+from ..families import Null, Recipe
 from ..projections import Projected, Projection
 from ..search import ENGINE, Engine, Progress, QueryBlock, query_blocks
 from ..signals import from_table
@@ -236,20 +236,23 @@ class Index(BaseIndex):
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
         state, made = self._state, None
-        recipe = state.recipe_type if isinstance(state, DeferredIndex) else state.recipe
-        known: dict[str, Any] = {"n_features": self._known.n_features, "feature_names": state.feature_names}
-        known["encoder"] = None if device is None else encoder_for(device, recipe)
-        addition = Addition.checked(signals, **known, **options)
+        known = state if isinstance(state, DeferredIndex) else state.recipe
+        given: Any = {"n_features": known.n_features, "feature_names": state.feature_names}
+        if device is not None:
+            given["encoder"] = encoder_for(device, known.recipe_type if isinstance(known, DeferredIndex) else known)
+        addition = Addition(signals, **given, **options)
         if isinstance(state, DeferredIndex):
-            if state.is_empty(addition):
+            if not len(addition):
+                if addition.source is not None:
+                    raise ValueError("a source without signals cannot be kept before the first signals; add some first")
                 return np.empty(0, np.int64)
             with self._learning:
                 if isinstance(self._state, DeferredIndex):  # no other thread was first
                     learned, store, made = self._state.learn_first(addition)
                     self._state = LearnedIndex(learned, store)
             state = self._learned()
-        known = {"originals": state.store.originals, "regions": state.regions.assign}
-        return state.store.apply(partial(addition.write, recipe=state.recipe, made=made, **known))
+        given = {"recipe": state.recipe, "made": made, "originals": state.store.originals}
+        return state.store.apply(partial(addition.write, regions=state.regions.assign, **given))
 
     def upsert(
         self,
@@ -437,7 +440,7 @@ class Index(BaseIndex):
         self.close()
 
     def __repr__(self) -> str:
-        if not self.is_fitted:
+        if self._deferred is not None:
             return f"Index(family={self.family!r}, n_features={self.n_features}, not fitted yet)"
         try:
             return f"Index({len(self)} entries, family={self.family!r}, {self.recipe.summary})"
@@ -454,6 +457,11 @@ def store_of(index: Index) -> Store:
 def deferred_of(index: Index) -> DeferredIndex | None:
     """Return the parameters of an index that has not learned its recipe, otherwise None."""
     return index._deferred
+
+
+def nulls_of(index: Index) -> Mapping[str, Null] | None:
+    """Return the null distributions of a calibrated index by scoring, otherwise None."""
+    return index._nulls()
 
 
 def index_of(recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> Index:

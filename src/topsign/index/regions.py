@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from ..search import (
     sample_rows,
 )
 from ..store import Change, Snapshot, Store, StoreVersion, Table
-from .entries import EntrySet, Ids, LocalEntries
+from .entries import EntrySet, LocalEntries
 from .results import Neighbors
 
 DUE_GROWTH = 4
@@ -72,22 +73,6 @@ class RecallCheck:
     k: int
     n_queries: int
 
-    @classmethod
-    def of_search(cls, found: Neighbors, exact: Array, own: Array | None, *, k: int, asked: float) -> RecallCheck:
-        """Compare what a search for a recall found with the exact neighbours, without each query's own entry."""
-        achieved = _recalls(found.ids, exact, own, k)
-        return cls(
-            asked,
-            float(achieved.mean()),
-            _mean_interval(achieved),
-            float(np.mean(found.recall)),
-            float(np.mean(found.visited)),
-            float(np.mean(found.exhaustive != "")),
-            found.recall_of,
-            k,
-            len(achieved),
-        )
-
     def __str__(self) -> str:
         low, high = self.interval
         return (
@@ -100,18 +85,9 @@ def _recalls(found: Array, exact: Array, own: Array | None, k: int) -> Float64:
     """Return the share of the k exact neighbours of each query that were found, without the query itself."""
     recalls = np.empty(len(found))
     for row, (some, right) in enumerate(zip(found.tolist(), exact.tolist(), strict=True)):
-        left = None if own is None else own[row]
-        wanted = [one for one in right if one != left][:k]
-        had = {one for one in some if one != left}
-        recalls[row] = sum(one in had for one in wanted) / max(1, len(wanted))
+        wanted = [one for one in right if own is None or one != own[row]][:k]
+        recalls[row] = len(set(wanted) & set(some)) / max(1, len(wanted))
     return recalls
-
-
-def _mean_interval(values: Float64) -> tuple[float, float]:
-    """Return the 95% interval of a mean over queries."""
-    half = 1.96 * float(values.std()) / np.sqrt(max(1, len(values)))
-    mean = float(values.mean()) if len(values) else float("nan")
-    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 REGIONS, RECALL = "regions", "recall"
@@ -125,16 +101,16 @@ class IndexRegions:
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
         self._recipe, self._store = recipe, store
-        self._known: dict[str, tuple[Table, Regions | RecallCalibration]] = {}
+        self._parsed: dict[str, tuple[Table, Any]] = {}
 
     def regions(self, tables: Mapping[str, Table]) -> Regions | None:
         """Return the regions in the tables of a version; None if there are none."""
         n_features = self._recipe.n_features
-        return self._parsed(tables, REGIONS, lambda table: Regions.from_table(table, n_features))
+        return self._parse(tables, REGIONS, lambda table: Regions.from_table(table, n_features))
 
     def calibration(self, tables: Mapping[str, Table]) -> RecallCalibration | None:
         """Return the calibration of recall, None if there is none for the regions."""
-        regions, found = self.regions(tables), self._parsed(tables, RECALL, RecallCalibration.from_table)
+        regions, found = self.regions(tables), self._parse(tables, RECALL, RecallCalibration.from_table)
         if regions is None or found is None or found.generation != regions.generation:
             return None
         if found.path[-1] > len(regions):
@@ -151,18 +127,17 @@ class IndexRegions:
         recall_of = None if known is None else known.recall_of
         return RegionSummary(len(regions), regions.n_learned, len(now.snapshot), recall_of, n_queries)
 
-    def _parsed(self, tables: Mapping[str, Table], name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
-        table = tables.get(name)
+    def _parse(self, tables: Mapping[str, Table], name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
+        table, known = tables.get(name), self._parsed.get(name)
         if table is None:
             return None
-        known = self._known.get(name)
         if known is None or known[0] is not table:
             try:
-                made = parse(table)
+                self._parsed[name] = known = table, parse(table)
             except ValueError as error:
                 raise StorageError(self._store.path or "memory", name, f"damaged: {error}") from None
-            self._known[name] = known = table, made  # type: ignore[assignment]
-        return known[1]  # type: ignore[return-value,index]
+        found: Parsed = known[1]
+        return found
 
     def assign(self, tables: Mapping[str, Table], codes: Bytes) -> dict[str, Array]:
         """Return the region column of new entries, nothing if the tables have no regions."""
@@ -179,78 +154,82 @@ class IndexRegions:
             check_count(len(given), "the number of queries", minimum=MIN_RECALL_QUERIES)
 
         def learn(change: Change) -> bool:
-            n_entries = len(change.snapshot)
+            snapshot, recipe = change.snapshot, self._recipe
+            n_entries = len(snapshot)
             if n_regions == "auto" and n_entries < MIN_REGION_ENTRIES:
                 return False
             wanted = automatic_regions(n_entries) if n_regions == "auto" else int(n_regions)
             if n_entries < 2 * wanted:
                 raise ValueError(f"{wanted} regions need at least {2 * wanted} entries, got {n_entries}")
-            queries, steps = self.queries(change.snapshot, seed), _Steps(progress)
+            own = self._sample(snapshot, seed)  # these entries do not train the regions
             regions = learn_regions(
-                self._recipe,
-                change.snapshot,
+                recipe,
+                snapshot,
                 wanted,
-                left_out=change.snapshot.locate(queries.left_out),
+                left_out=snapshot.locate(own),
                 generation=secrets.randbits(62),
                 seed=seed,
-                progress=steps.part(0, 40),
+                progress=_part(progress, 0, 40),
             )
-            change.order_by_region(self._assignments(regions, change.snapshot, steps.part(40, 70)))
-            change.tables[REGIONS] = regions.to_table()
-            if given is not None:
-                queries = CalibrationQueries(given, None, queries.exact)
-            self._calibrate(change, regions, queries, progress=steps.part(70, 100))
+            assigned, report = [], _part(progress, 40, 70)
+            for number, segment in enumerate(snapshot.segments):
+                assigned.append(regions.assign_codes(recipe, segment.codes))
+                report(number + 1, len(snapshot.segments))
+            change.order_by_region(np.concatenate(assigned))
+            has_originals = self._store.originals is not None
+            recall = calibrate_recall(
+                recipe,
+                change.snapshot,
+                regions,
+                self._signals(change.snapshot, own) if given is None else given,
+                own_ids=own if given is None else None,
+                originals=LocalEntries(recipe, change.snapshot).originals() if has_originals else None,
+                progress=_part(progress, 70, 100),
+            )
+            change.tables |= {REGIONS: regions.to_table(), RECALL: recall.to_table()}
             return True
 
         return self.summary(self._store.now) if self._store.apply(learn) else None
 
-    def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> Array:
-        """Return the region of each row."""
-        found = []
-        for number, segment in enumerate(snapshot.segments):
-            found.append(regions.assign_codes(self._recipe, segment.codes))
-            progress(number + 1, len(snapshot.segments))
-        return np.concatenate(found)
+    def _sample(self, snapshot: Snapshot, seed: int) -> Int64:
+        """Return the internal ids of random entries to calibrate recall with; at most a quarter of all."""
+        n_queries = n_calibration(snapshot, self._recipe.n_features, exact=self._store.originals is not None)
+        n_queries = min(max(1, len(snapshot) // 4), n_queries)
+        rows = sample_rows(snapshot, n_queries, np.random.default_rng([seed, 1]))
+        return snapshot.gather("ids", rows).astype(np.int64)
 
-    def _calibrate(
-        self,
-        change: Change,
-        regions: Regions,
-        queries: CalibrationQueries,
-        *,
-        progress: Progress | None,
-    ) -> None:
-        learned = calibrate_recall(
-            self._recipe,
-            change.snapshot,
-            regions,
-            queries.signals,
-            own_ids=queries.own_ids,
-            originals=LocalEntries(self._recipe, change.snapshot).originals() if queries.exact else None,
-            progress=progress,
-        )
-        change.tables[RECALL] = learned.to_table()
-
-    def queries(self, snapshot: Snapshot, seed: int) -> CalibrationQueries:
-        """Return entries of a snapshot as queries."""
-        return CalibrationQueries.of_entries(self._recipe, snapshot, seed=seed, exact=self._store.originals is not None)
+    def _signals(self, snapshot: Snapshot, ids: Int64) -> Array:
+        """Return entries as queries: kept originals, else decoded codes."""
+        rows = snapshot.locate(ids)
+        kept = None if self._store.originals is None else snapshot.signals(rows)
+        return queries_of(self._recipe, decoded_rows(self._recipe, snapshot, rows)) if kept is None else kept
 
     def check(self, search: Callable[..., Neighbors], signals: Array | None, *, k: int, recall: float) -> RecallCheck:
-        """Return the recall that a search achieves, with these queries or with entries."""
+        """Compare the recall that a search of these queries, or of entries, achieves with the recall asked for."""
         entries, own = LocalEntries(self._recipe, self._store.snapshot), None
         if signals is None:
-            chosen = self.queries(entries.snapshot, 1)
-            signals, own = chosen.signals, chosen.own_ids
-        wanted = k + (own is not None)
-        found = search(signals, wanted, recall=recall)
-        exact = search(signals, wanted).ids if found.recall_of == "codes" else self._exact_ids(entries, signals, wanted)
-        return RecallCheck.of_search(found, exact, None if own is None else entries.user_ids(own), k=k, asked=recall)
-
-    def _exact_ids(self, entries: LocalEntries, queries: Array, k: int) -> Ids:
-        """Return the ids of the exact neighbours of queries, by kept originals, (n_queries, k)."""
-        snapshot, k = entries.snapshot, min(k, len(entries))
-        rows = entries.originals().best_rows(snapshot, queries, k, metric=self._recipe.metric)
-        return entries.user_ids(snapshot.gather("ids", rows.ravel()).astype(np.int64)).reshape(rows.shape)
+            ids = self._sample(entries.snapshot, 1)
+            signals, own = self._signals(entries.snapshot, ids), entries.user_ids(ids)
+        n_wanted = max(1, min(k + (own is not None), len(entries)))
+        found = search(signals, n_wanted, recall=recall)
+        if found.recall_of == "codes":
+            exact = search(signals, n_wanted).ids
+        else:
+            rows = entries.originals().best_rows(entries.snapshot, signals, n_wanted, metric=self._recipe.metric)
+            exact = entries.user_ids(entries.snapshot.gather("ids", rows.ravel()).astype(np.int64)).reshape(rows.shape)
+        achieved = _recalls(found.ids, exact, own, k)
+        mean, half = float(achieved.mean()), 1.96 * float(achieved.std()) / math.sqrt(max(1, len(achieved)))
+        return RecallCheck(
+            asked=recall,
+            achieved=mean,
+            interval=(max(0.0, mean - half), min(1.0, mean + half)),
+            predicted=float(np.mean(found.recall)),
+            visited=float(np.mean(found.visited)),
+            exhaustive=float(np.mean(found.exhaustive != "")),
+            recall_of=found.recall_of,
+            k=k,
+            n_queries=len(achieved),
+        )
 
     def search(
         self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None
@@ -276,40 +255,6 @@ class IndexRegions:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationQueries:
-    """Queries that recall is calibrated with."""
-
-    signals: Array
-    own_ids: Int64 | None  # internal ids, if they are signals of entries
-    exact: bool  # whether recall is to be of exact neighbours
-
-    @property
-    def left_out(self) -> Int64:
-        """Ids of entries that must not train the regions."""
-        return np.empty(0, np.int64) if self.own_ids is None else self.own_ids
-
-    @classmethod
-    def of_entries(
-        cls,
-        recipe: Recipe,
-        snapshot: Snapshot,
-        *,
-        seed: int,
-        exact: bool,
-    ) -> CalibrationQueries:
-        """Return entries as queries: kept signals, else decoded codes."""
-        rng = np.random.default_rng([seed, 1])
-        most = max(1, len(snapshot) // 4)  # the others train the regions
-        n_queries = min(most, n_calibration(snapshot, recipe.n_features, exact=exact))
-        rows = sample_rows(snapshot, n_queries, rng)
-        ids = snapshot.gather("ids", rows).astype(np.int64)
-        kept = snapshot.signals(rows) if exact else None
-        if kept is None:
-            kept = queries_of(recipe, decoded_rows(recipe, snapshot, rows))
-        return cls(kept, ids, exact)
-
-
 def check_visits(recall: object, probes: object, *, whole_code: bool, rescore: object) -> None:
     """Raise ValueError for options of a search that do not go with a part of the entries."""
     if recall is not None and probes is not None:
@@ -322,15 +267,11 @@ def check_visits(recall: object, probes: object, *, whole_code: bool, rescore: o
         raise ValueError("rescore does not go with recall, which uses kept originals as it requires")
 
 
-class _Steps:
-    """Parts of a progress bar of 100."""
+def _part(progress: Progress | None, begin: int, end: int) -> Progress:
+    """Return the callback for a part of a progress bar of 100."""
 
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(begin + (end - begin) * done // max(1, total), 100)
 
-    def part(self, begin: int, end: int) -> Progress:
-        def report(done: int, total: int) -> None:
-            if self._progress is not None:
-                self._progress(begin + (end - begin) * done // max(1, total), 100)
-
-        return report
+    return report

@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Booleans, Float32, Float64, Int64
 from .._checks import check_false_alarm
-from .._random import RandomState
 from .._rows import take_rows
 from ..encoding import encode
 from ..errors import CalibrationWarning, StorageError, warn
@@ -22,6 +21,7 @@ from ..projections.blocks import float_blocks
 from ..search import Hits, Progress, QueryBlock, living_ranges, query_blocks, rank_ranges
 from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
 from ..store import Snapshot
+from .entries import EntrySet
 
 KEY = "topsign:calibration"
 """Name under which a store keeps the calibration among its sources."""
@@ -68,17 +68,6 @@ LEVEL, TOO_MANY = 1e-3, 10
 N_PAIRS, MIN_PAIRS, MIN_ENTRIES = 8192, 2000, 200
 FLOOD = 0.01  # share of all pairs above which a range search by significance is refused
 CAUSE = "the signals are not isotropic, so that p-values and false_alarm mean little"
-
-
-class SearchableEntries(Protocol):
-    """Entries that can be searched and sampled: a snapshot, or segments on a cluster."""
-
-    @property
-    def has_text_ids(self) -> bool | None: ...
-    def __len__(self) -> int: ...
-    def nearest(self, scan: QueryBlock, k: int) -> Hits: ...
-    def codes_of(self, ids: Int64) -> Bytes: ...
-    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,30 +171,7 @@ class Significance:
         self._recent: list[Float32] = []  # queries that are not judged yet
         self._warned: tuple[IndexCalibration, int] | None = None  # last warning of drift, and number of entries then
         self._grown: tuple[IndexCalibration, int, IndexCalibration] | None = None  # calibration, entries, and grown
-        self._passed: dict[tuple[str, IndexCalibration | None], tuple[float, int]] = {}  # levels that were checked
-
-    def learn(
-        self,
-        entries: SearchableEntries,
-        queries: Array,
-        own_ids: Int64 | None,
-        *,
-        false_alarm: float,
-        random_state: RandomState,
-        progress: Progress | None,
-    ) -> IndexCalibration:
-        """Learn a calibration from impostors, or from signals of entries with their ids."""
-        learned = learn_calibration(
-            self._recipe,
-            entries,
-            queries,
-            own_ids=own_ids,
-            false_alarm=check_false_alarm(false_alarm),
-            rng=np.random.default_rng(random_state),
-            progress=progress,
-        )
-        self._n_checked, self._recent, self._warned, self._passed = 0, [], None, {}
-        return learned
+        self._passed: dict[str, tuple[IndexCalibration | None, float, int]] = {}  # checked level of each scoring
 
     def nulls(self, calibration: IndexCalibration | None, n_entries: int) -> Mapping[str, CalibratedNull] | None:
         """Return the null distributions of an index that has so many entries now."""
@@ -220,9 +186,7 @@ class Significance:
             self._grown = known = calibration, size, calibration.grown(size)
         return known[2].nulls
 
-    def observe(
-        self, entries: SearchableEntries, queries: Array, scoring: str, calibration: IndexCalibration | None
-    ) -> None:
+    def observe(self, entries: EntrySet, queries: Array, scoring: str, calibration: IndexCalibration | None) -> None:
         """Warn if the null in use does not fit the queries and entries of searches; warn again if the index doubles.
 
         The null of isotropic signals is checked at the first search and when the index has doubled since. A calibration
@@ -240,7 +204,7 @@ class Significance:
         elif self._warned is None or calibration is not self._warned[0] or n_entries >= 2 * self._warned[1]:
             self._observe_drift(entries, queries, calibration)
 
-    def _observe_drift(self, entries: SearchableEntries, queries: Array, calibration: IndexCalibration) -> None:
+    def _observe_drift(self, entries: EntrySet, queries: Array, calibration: IndexCalibration) -> None:
         some = np.asarray(take_rows(queries, np.arange(min(len(queries), MAX_JUDGED))), np.float32)
         recent = [*self._recent, some]  # threads that search at the same time may lose some of each other's
         enough = sum(map(len, recent)) >= WINDOW
@@ -260,7 +224,7 @@ class Significance:
 
     def check_level(
         self,
-        entries: SearchableEntries,
+        entries: EntrySet,
         queries: Array,
         scoring: str,
         calibration: IndexCalibration | None,
@@ -276,8 +240,10 @@ class Significance:
         nulls = self.nulls(calibration, n_entries)
         if nulls is not None:
             nulls[scoring].search_threshold(false_alarm, n_entries)  # raises ValueError
-        passed, then = self._passed.get((scoring, calibration), (0.0, 0))
-        if force or n_entries < MIN_ENTRIES or (false_alarm <= passed and n_entries < 2 * then):
+        known, passed, then = self._passed.get(scoring, (None, 0.0, 0))
+        if known is calibration and false_alarm <= passed and n_entries < 2 * then:
+            return
+        if force or n_entries < MIN_ENTRIES:
             return
         level = entry_level(false_alarm, n_entries)
         found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
@@ -289,7 +255,7 @@ class Significance:
                 "them all the same"
             )
         if found.n_pairs >= MIN_PAIRS:
-            self._passed[scoring, calibration] = false_alarm, n_entries
+            self._passed[scoring] = calibration, false_alarm, n_entries
 
     def _remedy(self, calibration: IndexCalibration | None, n_entries: int) -> str:
         if calibration is not None:
@@ -341,10 +307,10 @@ def drift_distance(seen: Float64, learned: Float64) -> float:
 
 def learn_calibration(
     recipe: Recipe,
-    entries: SearchableEntries,
+    entries: EntrySet,
     queries: Array,
-    *,
     own_ids: Int64 | None = None,
+    *,
     false_alarm: float,
     rng: np.random.Generator,
     progress: Progress | None = None,
@@ -354,6 +320,7 @@ def learn_calibration(
     ``own_ids`` are the entries that the queries are themselves, -1 for none: no query is compared with itself. Raises
     ValueError if ``false_alarm`` cannot be promised.
     """
+    check_false_alarm(false_alarm)
     chosen = np.sort(rng.permutation(len(queries))[:MAX_IMPOSTORS])
     chosen = chosen[distinct_rows(queries, chosen)]
     own = None if own_ids is None else own_ids[chosen]
@@ -377,7 +344,7 @@ def learn_calibration(
 
 
 def learn_pairs(
-    recipe: Recipe, entries: SearchableEntries, impostors: Array, own: Int64 | None, rng: np.random.Generator
+    recipe: Recipe, entries: EntrySet, impostors: Array, own: Int64 | None, rng: np.random.Generator
 ) -> CalibratedNull:
     """Compare the codes of impostors with those of entries, and return the null distribution of pairs of codes."""
     codes = encode(recipe, impostors, part=slice(0, min(len(impostors), PAIRED_IMPOSTORS)), name="impostors")
@@ -410,7 +377,7 @@ def distinct_rows(signals: Array, rows: Int64) -> Int64:
 
 def _impostor_scores(
     recipe: Recipe,
-    entries: SearchableEntries,
+    entries: EntrySet,
     queries: Array,
     own: Int64 | None,
     scoring: str,
@@ -470,7 +437,7 @@ def high_quantiles(scores: Float64) -> Float64:
     return found[finite.any(axis=1)]
 
 
-def score_quantiles_of(recipe: Recipe, entries: SearchableEntries, queries: Array) -> Float64:
+def score_quantiles_of(recipe: Recipe, entries: EntrySet, queries: Array) -> Float64:
     """Return a high quantile of each query's scores with random entries, as a calibration holds them."""
     found = []
     some = entries.sample(min(len(entries), N_SAMPLED), np.random.default_rng(0))
@@ -500,7 +467,7 @@ def _check_number(n_searches: int, false_alarm: float, own: bool) -> None:
         )
 
 
-def _check_impostors(recipe: Recipe, queries: Array, block: slice, hits: Hits, entries: SearchableEntries) -> None:
+def _check_impostors(recipe: Recipe, queries: Array, block: slice, hits: Hits, entries: EntrySet) -> None:
     """Refuse impostors that are entries of the index: they would raise every threshold to a perfect match."""
     codes = encode(recipe, queries, part=block, name="impostors", allow_zero=True)
     _, first = np.unique(hits.queries, return_index=True)  # hits descend within a query
@@ -552,7 +519,7 @@ class NullCheck:
 
 def check_pairs(
     recipe: Recipe,
-    entries: SearchableEntries,
+    entries: EntrySet,
     queries: Array,
     scoring: str,
     nulls: Mapping[str, Null] | None,
@@ -580,7 +547,7 @@ def check_pairs(
     return NullCheck(n_below / max(1, n_pairs), n_pairs, level)
 
 
-def check_codes(recipe: Recipe, entries: SearchableEntries) -> NullCheck:
+def check_codes(recipe: Recipe, entries: EntrySet) -> NullCheck:
     """Compare pairs of entries by their codes, under the law of isotropic signals."""
     n_entries = min(len(entries), math.isqrt(2 * N_PAIRS))
     if n_entries < 2:

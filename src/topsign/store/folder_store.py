@@ -93,7 +93,7 @@ class FolderChange(Change):
         self.commit_begun = False  # from then on its files are deleted only if the commit is known to have failed
         self._store, self._backend, self.before = store, store.backend, loaded
         self._seen = seen  # version whose entries the change may remove or replace
-        self._process = os.getpid()
+        self.process = os.getpid()  # the only one that may write; not one that is forked from it
         self._held: list[Segment] = []
         self._writer = FileWriter(store.backend, loaded.manifest.n_inline)
 
@@ -175,7 +175,7 @@ class FolderChange(Change):
         self.snapshot = Snapshot(tuple(map(self._kept, segments)))
 
     def _kept(self, segment: Segment) -> Segment:
-        if not self.is_ours:
+        if os.getpid() != self.process:
             problem = "this process was forked during a change; only its parent can write"
             raise StorageError(self._store.path, "lock", problem)
         if isinstance(segment.columns, StoredColumns):
@@ -208,11 +208,6 @@ class FolderChange(Change):
     def delete_written(self) -> None:
         """Delete the files of a change that no version will name."""
         self._writer.delete()
-
-    @property
-    def is_own_process(self) -> bool:
-        """Whether this process began the change, not one that it was forked from."""
-        return os.getpid() == self._process
 
 
 def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
@@ -368,7 +363,7 @@ class FolderStore(BaseStore[OpenVersion]):
             except BaseException as error:
                 if isinstance(error, UnknownOutcomeError) and manifest is not None:
                     unsettled.append((newest, manifest))
-                if change.is_own_process:
+                if change.process == os.getpid():
                     self._tidy_up(change, error)
                 raise
             self._clean(loaded.manifest, change, listing)

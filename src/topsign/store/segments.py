@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Booleans, Bytes, Float32, Int64
-from .._checks import raise_unknown_ids
 from .._files import parse_json
 from .._lazy import lazy
 from ..errors import StorageError
@@ -525,13 +524,6 @@ class Snapshot:
             rows = np.where(positions >= 0, start + positions, rows)
         return rows
 
-    def rows_with(self, ids: Int64, name: str = "ids") -> Int64:
-        """Return the row of each id; raise ValueError for an unknown one."""
-        rows = self.locate(ids)
-        if (rows < 0).any():
-            raise_unknown_ids(ids[rows < 0], name)
-        return rows
-
     @lazy
     def has_text_ids(self) -> bool | None:
         """Whether entries have text ids; None without entries."""
@@ -618,13 +610,9 @@ class Snapshot:
         """Return the metadata of the entries at these rows as JSON texts, empty without metadata."""
         return self.texts_at(rows, lambda columns: columns.metadata)
 
-    def among(self, rows: Int64) -> Snapshot:
-        """Return the segments with only the entries at these rows alive."""
-        return self.where(self.mask(rows))
-
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
         """Return a snapshot of randomly chosen live entries without reading ids."""
-        return self.among(self.draw(n_entries, rng))
+        return self.where(self.mask(self.draw(n_entries, rng)))
 
     def draw(self, n_entries: int, rng: np.random.Generator) -> Int64:
         """Return the rows of randomly chosen live entries."""

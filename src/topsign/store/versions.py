@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import re
 import secrets
@@ -160,8 +159,7 @@ class Manifest:
     @lazy
     def records(self) -> list[FileRecord]:
         """Records of all files of this version."""
-        parts = [one for segment in self.segments for one in (segment.file, *segment.others.values())]
-        return [self.recipe, *self.tables.values(), *parts]
+        return [self.recipe, *self.tables.values(), *(file for segment in self.segments for file in segment.files)]
 
     @property
     def files(self) -> list[FileRecord]:
@@ -385,7 +383,7 @@ class Versions:
         except OSError as error:
             is_stored = self._outcome(manifest, error)
             if is_stored is None:
-                raise self._unsettled(manifest, error) from None
+                raise self._unsettled(manifest, why(error) or repr(error)) from None
             if not is_stored and isinstance(error, FileExistsError | UnsettledError):
                 raise self._conflict(manifest) from None
             if not is_stored:
@@ -404,7 +402,7 @@ class Versions:
                 time.sleep(0.05 * 2**attempt if self.backend.is_shared else 0)
         else:
             if self.backend.is_shared:
-                raise self._unsettled(manifest, OSError(errno.EIO, problem))
+                raise self._unsettled(manifest, problem)
             return None  # the change is stored: nothing may raise from here on
         if descends is None:
             raise self.overtaken(manifest, newest)
@@ -439,7 +437,7 @@ class Versions:
             self.backend.sync(["versions"])
         except OSError as error:
             if not self.backend.delete(version_name(manifest.version)):
-                raise self._unsettled(manifest, error) from None
+                raise self._unsettled(manifest, why(error) or repr(error)) from None
             raise
 
     def clean(self, current: Manifest, listing: Listing | None = None, *, keep: int | None = None) -> bool:
@@ -461,7 +459,8 @@ class Versions:
                     self._last_named[file.path] = max(number, self._last_named.get(file.path, 0))
                 self._collected.add(number)
             self._collected &= needed
-            self._last_named = {path: last for path, last in self._last_named.items() if last >= min(needed)}
+            oldest = min(needed)
+            self._last_named = {path: last for path, last in self._last_named.items() if last >= oldest}
             is_pending = PENDING in current.sources
             for number in old if self.backend.is_shared or is_pending else ():
                 with suppress(OSError, StorageError):  # its files become orphans
@@ -487,9 +486,9 @@ class Versions:
         """Return the error for a change so long ago that descent from it is unknown."""
         return self._unknown(manifest, f"version {newest.version} was created meanwhile; refresh the index and check")
 
-    def _unsettled(self, manifest: Manifest, error: OSError) -> UnknownOutcomeError:
+    def _unsettled(self, manifest: Manifest, reason: str) -> UnknownOutcomeError:
         remedy = "repeat it with this index, which does not store it twice, or refresh the index and check"
-        return self._unknown(manifest, f"{why(error) or repr(error)}; {remedy}")
+        return self._unknown(manifest, f"{reason}; {remedy}")
 
     def _unknown(self, manifest: Manifest, reason: str) -> UnknownOutcomeError:
         problem = f"it is unknown whether the change was stored: {reason}"
