@@ -130,12 +130,11 @@ class Addition:
         new, replaced = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if replaced.size:
             change.remove(np.sort(replaced))
-        parts = list(change.parts(len(self)))
-        if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
+        if len(self) > change.part_entries and made is None:  # parts are written one by one: validate all of them first
             check_signals(recipe, self.signals, part=self.part)
-        n_rows = max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes)
-        starts = [(start, part.stop) for part in parts for start in range(part.start, part.stop, n_rows)]
-        for part in (slice(start, min(start + n_rows, stop)) for start, stop in starts):
+        n_rows = min(change.part_entries, max(segments.MERGED_ENTRIES, CODES_BYTES // recipe.code_bytes))
+        for start in range(0, len(self), n_rows):
+            part = slice(start, min(start + n_rows, len(self)))
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             codes = self.encode(recipe, here) if made is None else made[part]
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]

@@ -174,7 +174,8 @@ class Index(BaseIndex):
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self._store.now.sources.items() if not name.startswith(RESERVED_PREFIX)}
+        sources = self._store.now.sources
+        return {name: record for name, record in sources.items() if not name.startswith(RESERVED_PREFIX)}
 
     # Learning
 

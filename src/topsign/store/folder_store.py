@@ -89,6 +89,7 @@ class FolderChange(Change):
 
     def __init__(self, store: FolderStore, loaded: OpenVersion, seen: OpenVersion) -> None:
         super().__init__(loaded)
+        self.part_entries = self.segment_entries = store.segment_entries  # so that memory stays bounded
         self.erased = False
         self.commit_begun = False  # from then on its files are deleted only if the commit is known to have failed
         self._store, self._backend, self.before = store, store.backend, loaded
@@ -96,11 +97,6 @@ class FolderChange(Change):
         self.process = os.getpid()  # the only one that may write; not one that is forked from it
         self._held: list[Segment] = []
         self._writer = FileWriter(store.backend, loaded.manifest.n_inline)
-
-    def parts(self, n_entries: int) -> Iterator[slice]:
-        limit = self._store.segment_entries
-        for start in range(0, max(1, n_entries), limit):
-            yield slice(start, min(start + limit, n_entries))
 
     def remove(self, rows: Int64) -> None:
         self._check_seen(rows)
@@ -127,13 +123,9 @@ class FolderChange(Change):
                 parts[i] = merge_segments([segment])
         self.snapshot = Snapshot(tuple(parts))
 
-    @property
-    def segment_entries(self) -> int:
-        return self._store.segment_entries
-
     def compact(self) -> None:
         self._order_all()
-        while (step := self.snapshot.compacted(limit=self._store.segment_entries)) is not None:
+        while (step := self.snapshot.compacted(limit=self.segment_entries)) is not None:
             self._write(step.segments)
 
     def erase(self, rows: Int64) -> None:
@@ -142,7 +134,7 @@ class FolderChange(Change):
 
     def finish(self) -> Manifest | None:
         """Sync the new files and return the next version, or None if the change has no effect."""
-        limit, before = self._store.segment_entries, self.before
+        limit, before = self.segment_entries, self.before
         held, self._held = self._held, []
         self._write(self.snapshot.add(held, limit=limit).segments)
         while (
@@ -190,11 +182,9 @@ class FolderChange(Change):
             return
         same = _unchanged_entries(self.snapshot, rows, self._seen.snapshot)
         if not same.all():
-            changed = rows[~same]
             names = self.snapshot.text_ids if self.snapshot.has_text_ids else partial(self.snapshot.gather, "ids")
-            self._refuse(
-                f"{format_list(np.asarray(names(changed)))} changed by another client since this index was last refreshed"
-            )
+            changed = format_list(np.asarray(names(rows[~same])))
+            self._refuse(f"{changed} changed by another client since this index was last refreshed")
 
     def keep_source(self, name: str, record: Record | None) -> None:
         if self._seen.sources.get(name) != self.before.sources.get(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,9 +38,12 @@ class StoreVersion:
 class Change:
     """Change of a version by one writer; searches see it once it is committed."""
 
+    part_entries = sys.maxsize  # maximum number of new entries that are encoded and added at a time
+
     def __init__(self, before: StoreVersion) -> None:
         self.snapshot, self.next_id = before.snapshot, before.next_id
         self.sources, self.tables = dict(before.sources), dict(before.tables)
+        self.segment_entries = MERGED_ENTRIES  # maximum size of a segment that is rewritten
 
     def free_ids(self, n_entries: int) -> Int64:
         """Return ids for new entries: the integers after the largest id ever used."""
@@ -62,18 +66,9 @@ class Change:
         else:
             self.sources[name] = record
 
-    def parts(self, n_entries: int) -> Iterator[slice]:
-        """Return slices of new entries to encode and add one by one, so that memory stays bounded."""
-        yield slice(0, n_entries)
-
     def add(self, segments: list[Segment]) -> None:
         """Add new segments."""
         self.snapshot = self.snapshot.add(segments)
-
-    @property
-    def segment_entries(self) -> int:
-        """Maximum number of entries of a segment that is written."""
-        return MERGED_ENTRIES
 
     def order_by_region(self, regions: Array) -> None:
         """Rewrite all segments in the order of these regions of all rows, and drop removed entries."""
@@ -124,7 +119,7 @@ Version = TypeVar("Version", bound=StoreVersion)
 
 
 class BaseStore(Generic[Version]):
-    """What a store holds, and the version of it that searches see."""
+    """Properties of a store, and the version that searches see."""
 
     path: str | None = None
     recipe: Recipe | None = None  # stored recipe of a folder
