@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import zlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -111,6 +112,7 @@ def test_empty_codes(path, rng):
     assert codes.to_sparse().shape == (0, 20)
 
 
+@cache
 def codes_of_each_family():
     signals = np.random.default_rng(1).standard_normal((3, 40))
     trellis = ts.Encoder(signals.shape[1], n_bytes=5, basis="hadamard", center=False, random_state=1).fit(signals)
