@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import queue
-import re
 import resource
 import shutil
 import subprocess
@@ -240,9 +239,8 @@ class Trees:
             while True:
                 left_out = [f"--deselect={test}" for test, fails in self._failing.items() if fails]
                 path.write_text(mutant.applied(content))
-                code, output = _run_tests(tree, ["-x", *left_out, *mutant.tests])
+                code, found = _run_tests(tree, ["-x", *left_out, *mutant.tests])
                 path.write_text(content)
-                found = re.findall(r"^(?:FAILED|ERROR) (\S+::\S+(?:\[.*?\])?)", output, re.MULTILINE)
                 if code == 0 or not found:
                     return (
                         ("survived", "") if code == 0 else ("killed", "no end" if code == -1 else f"exit code {code}")
@@ -281,9 +279,11 @@ def _make_tree(tree):
 
 
 def _run_tests(tree, arguments):
-    """Return the exit code and the output of tests; -1 if they do not end in time."""
-    command = [tree / "environment" / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"]
-    command += ["-p", "no:xdist", "-rfE", "-m", MARKS, *arguments]
+    """Return the exit code of tests, -1 if they do not end in time, and the names of those that fail."""
+    failed = tree / "cache" / "v" / "cache" / "lastfailed"
+    failed.unlink(missing_ok=True)
+    command = [tree / "environment" / "bin" / "python", "-m", "pytest", "-q", "-o", f"cache_dir={tree / 'cache'}"]
+    command += ["-p", "no:xdist", "-m", MARKS, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPATH", None)
     with subprocess.Popen(
@@ -291,20 +291,18 @@ def _run_tests(tree, arguments):
         cwd=tree,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
     ) as process:
         try:
-            output, _ = process.communicate(timeout=SECONDS)
+            process.wait(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
-            process.communicate()
-            return -1, ""
-    return process.returncode, output
+            return -1, []
+    names = json.loads(failed.read_text()) if failed.exists() else {}
+    return process.returncode, [name for name in names if "::" in name]
 
 
 def main():
