@@ -326,7 +326,25 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
         advance(0.1 + 0.9 * (seed + 1) / n_seeds)
 
     def row(title: str, method: str, *, ours: bool = False) -> Row:
-        return _row(title, (losses for (name, _), losses in points.items() if name == method), ours=ours)
+        cells = []
+        sizes = sorted(n_bits for name, n_bits in points if name == method)
+        for column, n_bits in enumerate(sizes):
+            losses = points[method, n_bits]
+            whole = replace(losses[0], points=np.concatenate([loss.points for loss in losses]))
+            stored = STORAGE[n_bits] if title.startswith("adaptive") else n_bits
+            stored = 4 * n_bits if title.startswith("grouped") else stored  # with locations
+            cells.append(
+                TableCell(
+                    n_bits=n_bits,
+                    storage=stored,
+                    lost=whole.mean,
+                    standard_error=whole.standard_error,
+                    by_seed=whole.points,
+                    step=whole.step,
+                    published=_published(title, column),
+                )
+            )
+        return Row(title, ours, cells)
 
     whose = ("equal computation", "equal storage")
     plain = [f"{method}, {equal}" for method in ("sign", "universal") for equal in whose]
@@ -347,33 +365,6 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
             row("grouped, Hadamard pool, real inputs", "Hadamard grouped, asymmetric", ours=True),
         ],
     )
-
-
-def _row(method: str, sizes: Iterable[list[Loss]], *, ours: bool = False) -> Row:
-    """Return the row of a method from its losses, with one list of seeds per size."""
-    cells = []
-    for place, losses in enumerate(sorted(sizes, key=lambda losses: losses[0].n_bits)):
-        n_bits = losses[0].n_bits
-        whole = Loss(method, n_bits, np.concatenate([loss.points for loss in losses]), losses[0].step)
-        cells.append(
-            TableCell(
-                n_bits=n_bits,
-                storage=_stored_bits(method, n_bits),
-                lost=whole.mean,
-                standard_error=whole.standard_error,
-                by_seed=whole.points,
-                step=whole.step,
-                published=_published(method, place),
-            )
-        )
-    return Row(method, ours, cells)
-
-
-def _stored_bits(method: str, n_bits: int) -> int:
-    """Return the bits per class of a code that keeps so many projections."""
-    if method.startswith("grouped"):
-        return 4 * n_bits
-    return STORAGE[n_bits] if method.startswith("adaptive") else n_bits
 
 
 def _published(method: str, column: int) -> Published | None:

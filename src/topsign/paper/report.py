@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__, kernels
 from .._checks import check_choice
@@ -32,8 +32,6 @@ from .verdicts import (
     judge_three_party,
 )
 
-PARTS = ("curve", "three-party", "roc", "table", "distortion", "energy", "errata")
-
 Progress = Callable[[str, float], None]
 """Progress callback; its arguments are the current part and the completed fraction of the whole."""
 
@@ -49,22 +47,56 @@ class Effort:
     table_seeds: int
     distortion_draws: int
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Approximate seconds of each part on two cores, which weight the progress bar."""
-        return {
-            "curve": 0.12 * self.curve_draws,
-            "three-party": 0.04 * self.pair_draws,
-            "roc": self.roc_matrices * (5 + 7e-3 * self.roc_references) + 3,
-            "table": 1.6 * self.table_seeds + 2,
-            "distortion": 6e-3 * self.distortion_draws,
-            "energy": 3.0,
-            "errata": 0.1,
-        }
-
 
 FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000, table_seeds=20, distortion_draws=400)
 QUICK = Effort(curve_draws=12, pair_draws=20, roc_matrices=1, roc_references=350, table_seeds=6, distortion_draws=100)
+
+
+class Part(NamedTuple):
+    """One part of the reproduction."""
+
+    seconds: Callable[[Effort], float]  # approximate time on two cores, which weights the progress bar
+    run: Callable[[Effort, Advance], Any]
+    judge: Callable[[Any], Iterable[Claim]] = lambda found: ()
+    draw: Callable[[Any], dict[str, Any]] = lambda found: {}
+
+
+PARTS = {
+    "curve": Part(
+        lambda effort: 0.12 * effort.curve_draws,
+        lambda effort, advance: curve(n_draws=effort.curve_draws, advance=advance),
+        judge_curve,
+        page.draw_curve,
+    ),
+    "three-party": Part(
+        lambda effort: 0.04 * effort.pair_draws,
+        lambda effort, advance: three_party(n_draws=effort.pair_draws, advance=advance),
+        judge_three_party,
+        page.draw_three_party,
+    ),
+    "roc": Part(
+        lambda effort: effort.roc_matrices * (5 + 7e-3 * effort.roc_references) + 3,
+        lambda effort, advance: roc(
+            n_matrices=effort.roc_matrices, n_references=effort.roc_references, advance=advance
+        ),
+        judge_roc,
+        page.draw_roc,
+    ),
+    "table": Part(
+        lambda effort: 1.6 * effort.table_seeds + 2,
+        lambda effort, advance: table(n_seeds=effort.table_seeds, advance=advance),
+        lambda found: judge_table(found, LongRun.load()),
+        page.draw_table,
+    ),
+    "distortion": Part(
+        lambda effort: 6e-3 * effort.distortion_draws,
+        lambda effort, advance: distortion(n_draws=effort.distortion_draws, advance=advance),
+        judge_distortion,
+    ),
+    "energy": Part(lambda effort: 3.0, lambda effort, advance: energy(advance=advance), draw=page.draw_energy),
+    "errata": Part(lambda effort: 0.1, lambda effort, advance: errata(advance=advance), judge_errata),
+}
+"""All parts, in the order of the page."""
 
 QUICK_LEAVES_OPEN = (
     "--quick makes too few draws for several verdicts, which stay open: the full run decides more of them."
@@ -92,20 +124,11 @@ def reproduce(
 
     Seeds are fixed, so the results depend only on the effort. Needs matplotlib (the extra ``plot``).
     """
-    chosen = [check_choice(part, "parts", PARTS) for part in parts]
+    chosen = [check_choice(part, "parts", tuple(PARTS)) for part in parts]
     with page.house_style():  # a missing matplotlib raises here, before anything is computed
         folder = Path(output)
         folder.mkdir(parents=True, exist_ok=True)
-    runs: dict[str, Callable[[Advance], Any]] = {
-        "curve": lambda advance: curve(n_draws=effort.curve_draws, advance=advance),
-        "three-party": lambda advance: three_party(n_draws=effort.pair_draws, advance=advance),
-        "roc": lambda advance: roc(n_matrices=effort.roc_matrices, n_references=effort.roc_references, advance=advance),
-        "table": lambda advance: table(n_seeds=effort.table_seeds, advance=advance),
-        "distortion": lambda advance: distortion(n_draws=effort.distortion_draws, advance=advance),
-        "energy": lambda advance: energy(advance=advance),
-        "errata": lambda advance: errata(advance=advance),
-    }
-    expected = [effort.seconds[part] for part in chosen]
+    expected = [PARTS[part].seconds(effort) for part in chosen]
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for i, part in enumerate(chosen):
@@ -115,34 +138,19 @@ def reproduce(
 
         start = time.perf_counter()
         advance(0.0)
-        found[part] = runs[part](advance)
+        found[part] = PARTS[part].run(effort, advance)
         seconds[part] = time.perf_counter() - start
     return _write(folder, found, effort, seconds)
 
 
 def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[str, float]) -> Report:
-    judges: dict[str, Any] = {
-        "curve": judge_curve,
-        "three-party": judge_three_party,
-        "roc": judge_roc,
-        "table": lambda found: judge_table(found, LongRun.load()),
-        "distortion": judge_distortion,
-        "errata": judge_errata,
-    }
-    drawings: dict[str, Any] = {
-        "curve": page.draw_curve,
-        "three-party": page.draw_three_party,
-        "roc": page.draw_roc,
-        "table": page.draw_table,
-        "energy": page.draw_energy,
-    }
-    claims = [claim for part, data in found.items() for claim in (judges[part](data) if part in judges else ())]
+    claims = [claim for part, data in found.items() for claim in PARTS[part].judge(data)]
     files, drawn = [], {}
     for part, data in found.items():
         (folder / f"{part}.json").write_text(json.dumps(plain(data), indent=1, allow_nan=False))
         files.append(f"{part}.json")
         with page.house_style():
-            for name, figure in (drawings[part](data) if part in drawings else {}).items():
+            for name, figure in PARTS[part].draw(data).items():
                 drawn[name] = page.svg(figure, name=name)
                 (folder / f"{name}.png").write_bytes(page.png(figure))
                 files.append(f"{name}.png")
