@@ -465,13 +465,13 @@ class TrellisRecipe(ProjectedRecipe):
         return TrellisPairing.of(self)
 
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
-        if self.is_learned:  # reconstructions of impostors are correlated
+        null = self.null
+        if null is None:
             return None
         from ..significance import probabilities
-        from ..significance.null_distributions import SampleNull  # SciPy takes long to import
 
         signals = self.directions(codes).astype(np.float64)
-        return probabilities(SampleNull(self.n_features).log10_p_values(signals @ signals.T))
+        return probabilities(null.log10_p_values(signals @ signals.T))
 
     def energy_ratio(self, codes: Bytes) -> float | None:
         """Return the captured energy relative to that of the learning sample; about 1 if the basis fits."""

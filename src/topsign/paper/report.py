@@ -52,7 +52,7 @@ FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000
 QUICK = Effort(curve_draws=12, pair_draws=20, roc_matrices=1, roc_references=350, table_seeds=6, distortion_draws=100)
 
 
-class Part(NamedTuple):
+class ReportPart(NamedTuple):
     """One part of the reproduction."""
 
     seconds: Callable[[Effort], float]  # approximate time on two cores, which weights the progress bar
@@ -62,19 +62,19 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "curve": Part(
+    "curve": ReportPart(
         lambda effort: 0.12 * effort.curve_draws,
         lambda effort, advance: curve(n_draws=effort.curve_draws, advance=advance),
         judge_curve,
         page.draw_curve,
     ),
-    "three-party": Part(
+    "three-party": ReportPart(
         lambda effort: 0.04 * effort.pair_draws,
         lambda effort, advance: three_party(n_draws=effort.pair_draws, advance=advance),
         judge_three_party,
         page.draw_three_party,
     ),
-    "roc": Part(
+    "roc": ReportPart(
         lambda effort: effort.roc_matrices * (5 + 7e-3 * effort.roc_references) + 3,
         lambda effort, advance: roc(
             n_matrices=effort.roc_matrices, n_references=effort.roc_references, advance=advance
@@ -82,19 +82,19 @@ PARTS = {
         judge_roc,
         page.draw_roc,
     ),
-    "table": Part(
+    "table": ReportPart(
         lambda effort: 1.6 * effort.table_seeds + 2,
         lambda effort, advance: table(n_seeds=effort.table_seeds, advance=advance),
         lambda found: judge_table(found, LongRun.load()),
         page.draw_table,
     ),
-    "distortion": Part(
+    "distortion": ReportPart(
         lambda effort: 6e-3 * effort.distortion_draws,
         lambda effort, advance: distortion(n_draws=effort.distortion_draws, advance=advance),
         judge_distortion,
     ),
-    "energy": Part(lambda effort: 3.0, lambda effort, advance: energy(advance=advance), draw=page.draw_energy),
-    "errata": Part(lambda effort: 0.1, lambda effort, advance: errata(advance=advance), judge_errata),
+    "energy": ReportPart(lambda effort: 3.0, lambda effort, advance: energy(advance=advance), draw=page.draw_energy),
+    "errata": ReportPart(lambda effort: 0.1, lambda effort, advance: errata(advance=advance), judge_errata),
 }
 """All parts, in the order of the page."""
 
