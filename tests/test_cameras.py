@@ -763,6 +763,25 @@ def test_batches_give_tables_a_matrix_and_a_case(enrolled, photographs, tmp_path
     assert (code, "--search must be crop, scale or crop,scale" in shown) == (2, True)
 
 
+def test_rows_of_the_matrix_have_the_numbers_of_the_sections(whole, tmp_path):
+    """The first photograph is a crop, which has no scores of the whole frame."""
+    database, patterns = whole
+    rng = np.random.default_rng(16)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(shot(rng, patterns["p"])).save(tmp_path / name)
+    Image.open(tmp_path / "a.png").crop((20, 20, 220, 200)).save(tmp_path / "a.png")
+    files = [str(tmp_path / name) for name in ("a.png", "b.png")]
+    results = [*cameras.identify_all(database, files, search=["crop"], orientations=["as stored"])]
+    assert [len(one.scores) for one in results] == [0, 2]
+    cameras.write_case(tmp_path / "c.html", database, results, command="none")
+    page = (tmp_path / "c.html").read_text()
+    assert '"photograph-2">2. b.png<' in page
+    assert page.count(">2. b.png<") == 2, "in the heading and in the matrix"
+    assert "Score: estimated correlation" in page, "the second photograph has scores"
+    cameras.write_matrix(tmp_path / "m.svg", results)
+    assert ">2. b.png<" in (tmp_path / "m.svg").read_text()
+
+
 def fail(constant):
     raise AssertionError(f"{constant} is not JSON")
 

@@ -679,7 +679,7 @@ def calibrate(
                             read.photograph.path, f"shows the same scene as {other.path}, which counts once"
                         )
                 scores = _impostor(database, read, enrolled, cameras)
-                counted.append((replace(read.photograph, pixels=np.empty(0, np.float32)), read.scene))
+                counted.append((read.photograph, read.scene))
                 by_condition.setdefault(read.condition, []).extend(scores.tolist())
                 records.append(read.photograph.record(names=keep_names, hashes=keep_hashes, exif=keep_exif))
                 models |= {record["model"] for record in records[-1:] if "model" in record}
@@ -733,25 +733,27 @@ def group_photographs(
     false_alarm : float in (0, 1)
         Probability of any false pair among the photographs of one frame size.
     """
-    readings, refused = list[Reading](), list[PhotographError]()
+    names, scenes, refused = list[str](), list[bytes | None](), list[PhotographError]()
+    indexes: dict[tuple[int, int], Index] = {}
     for read in read_residuals(paths, size=size, progress=progress):
-        (refused if isinstance(read, PhotographError) else readings).append(read)  # type: ignore[arg-type]
-    joined, same, groups = list[tuple[int, int]](), list[tuple[int, int]](), list[list[str]]()
-    frames = [one.photograph.frame() for one in readings]
-    for frame in dict.fromkeys(frames):
-        rows = np.flatnonzero([one == frame for one in frames])
-        index = Index(size**2, family="sign", n_bytes=size**2 // 8)
-        for row in rows:
-            index.add(readings[row].residual.noise.reshape(1, -1), ids=[int(row)])
+        if isinstance(read, PhotographError):
+            refused.append(read)
+            continue
+        frame = read.photograph.frame()
+        if frame not in indexes:
+            indexes[frame] = Index(size**2, family="sign", n_bytes=size**2 // 8)
+        indexes[frame].add(read.residual.noise.reshape(1, -1), ids=[len(names)])
+        names.append(read.photograph.path)
+        scenes.append(read.scene)
+    joined, same = list[tuple[int, int]](), list[tuple[int, int]]()
+    for index in indexes.values():
         pairs = index.pairs(false_alarm=false_alarm)
-        for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
-            (same if same_scene(*(readings[row].scene for row in pair)) else joined).append(pair)
+        for first, second in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
+            (same if same_scene(scenes[first], scenes[second]) else joined).append((first, second))
     edges = np.array(joined, np.int64).reshape(-1, 2).T
-    graph = scipy.sparse.coo_array((np.ones(len(joined)), tuple(edges)), (len(readings),) * 2)
+    graph = scipy.sparse.coo_array((np.ones(len(joined)), tuple(edges)), (len(names),) * 2)
     _, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
-    names = [one.photograph.path for one in readings]
-    for label in dict.fromkeys(labels.tolist()):
-        groups.append([names[row] for row in np.flatnonzero(labels == label)])
+    groups = [[names[row] for row in np.flatnonzero(labels == label)] for label in dict.fromkeys(labels.tolist())]
     return PhotographGroups(
         sorted((one for one in groups if len(one) > 1), key=lambda one: -len(one)),
         [one[0] for one in groups if len(one) == 1],

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -463,16 +463,17 @@ def read_residuals(
     size: int,
     progress: Progress | None = None,
 ) -> Iterator[Reading | PhotographError]:
-    """Yield each file's photograph and residual in order, or the error that names the file.
+    """Yield each file's photograph, without pixels, and residual in order, or the error that names the file.
 
     At most twice as many photographs as threads are held in memory.
     """
 
     def attempt(path: str | os.PathLike[str]) -> Reading | PhotographError:
         try:
-            return read_residual(path, size=size)
+            read = read_residual(path, size=size)
         except PhotographError as error:
             return error
+        return replace(read, photograph=replace(read.photograph, pixels=np.empty((0, 0, 3), np.float32)))
 
     threads = kernels.n_threads()
     with ThreadPoolExecutor(threads) as pool:

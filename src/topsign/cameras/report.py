@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
@@ -208,24 +208,20 @@ def result_row(found: Identification | PhotographError) -> dict[str, Any]:
     row |= {"photograph": found.photograph.path, "result": found.result, "condition": found.condition}
     row["sha256"] = found.photograph.sha256
     best = found.best
+    values = {} if best is None else asdict(best)
     if isinstance(best, AlignedMatch):
-        place = asdict(best.alignment)
-        row |= {name: place[name] for name in ("scale", "left", "top", "width", "height", "pce")}
-        row |= {
-            name: getattr(best, name) for name in ("camera", "log10_p_value", "e_value", "log10_e_value", "orientation")
-        }
-        return row | {"p_value": float(probabilities(best.log10_p_value))}
-    return row | {name: value for name, value in asdict(best).items() if name in COLUMNS} if best is not None else row
+        values |= asdict(best.alignment) | {"p_value": float(probabilities(best.log10_p_value))}
+    return row | {name: value for name, value in values.items() if name in COLUMNS}
 
 
 def write_matrix(path: str | os.PathLike[str], results: Sequence[Identification | PhotographError]) -> None:
     """Write a picture of all scores of photographs, ``results`` of :func:`identify_all`, to ``path`` as SVG."""
-    judged = [one for one in results if isinstance(one, Identification) and one.scores]
-    if not judged:
+    scored = {number: one for number, one in enumerate(results, 1) if isinstance(one, Identification) and one.scores}
+    if not scored:
         raise ValueError("no photograph has scores to draw")
     colors = "".join(f"--{name}:{pair[0]};" for name, pair in PALETTE.items())
     head = f'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" style="{colors}--page:#fff;'
-    figure = matrix_figure(judged).replace('style="', head, 1)
+    figure = matrix_figure(scored).replace('style="', head, 1)
     write_file(path, lambda file: file.write(f"{figure}\n".encode()))
 
 
@@ -268,7 +264,7 @@ def _body(found: Identification, record: dict[str, Any], title: str, with_thumbn
         f"size. Orientations tried: {escape(', '.join(found.orientations)) or 'none'}.</p>"
     )
     yield from _tables(found)
-    yield _explained(found)
+    yield _explained([found])
     yield from _calibration([found])
     yield from _end(found.calibration, record)
 
@@ -304,11 +300,11 @@ def _case_body(
         yield "<p>These files cannot be judged:</p><ul>"
         yield from (f"<li>{escape(str(one))}</li>" for one in refused)
         yield "</ul>"
-    scored = [one for one in judged if one.scores]
+    scored = [(number, one) for number, one in enumerate(judged, 1) if one.scores]
     if scored:
         yield '<h2 id="matrix">Scores with all cameras</h2>'
         for start in range(0, len(scored), MATRIX_ROWS):
-            yield f"<figure>{matrix_figure(scored[start : start + MATRIX_ROWS], start + 1)}</figure>"
+            yield f"<figure>{matrix_figure(dict(scored[start : start + MATRIX_ROWS]))}</figure>"
         yield (
             "<p class='muted'>The darker a cell, the smaller the p-value of its comparison; cells with a dot are "
             "significant at the false-alarm rate of the photograph.</p>"
@@ -318,7 +314,7 @@ def _case_body(
         yield _conclusion(found)
         yield from _photograph(found, with_thumbnail)
         yield from _tables(found)
-    yield _explained(judged[0])
+    yield _explained(judged)
     yield from _calibration(judged)
     yield from _end(judged[0].calibration, record, SIGNATURES)
 
@@ -369,7 +365,7 @@ def _camera_table(matches: Sequence[CameraMatch | AlignedMatch], words: str = ""
         yield from table_rows("numbers cards", titles, [[escape(text) for text in row.values()] for row in rows])
 
 
-def _explained(found: Identification) -> str:
+def _explained(shown: list[Identification]) -> str:
     """Return a paragraph that explains the columns of the tables."""
     words = {
         "Score": "estimated correlation of the residual with the pattern expected of the camera",
@@ -378,7 +374,7 @@ def _explained(found: Identification) -> str:
         "LR": "likelihood ratio of the same camera against another, within its bounds",
         "PCE": f"peak to correlation energy with the uncompressed fingerprint, customarily at least {CUSTOMARY:g}",
     }
-    if not found.candidates:
+    if not any(one.candidates for one in shown):
         del words["Score"], words["LR"]
     return "<p class='muted'>" + " ".join(f"{name}: {text}." for name, text in words.items()) + "</p>"
 
@@ -558,10 +554,11 @@ def tippett_figure(calibration: CameraCalibration) -> str:
     return axes.svg()
 
 
-def matrix_figure(results: Sequence[Identification], first: int = 1) -> str:
-    """Return a matrix of photographs by cameras, shaded by the p-values of the comparisons; rows count from first."""
+def matrix_figure(numbered: Mapping[int, Identification]) -> str:
+    """Return a matrix of numbered photographs by cameras, shaded by the p-values of the comparisons."""
+    results = [*numbered.values()]
     cameras = [*dict.fromkeys(camera for found in results for camera in sorted(found.scores))]
-    labels = [f"{number}. {Path(found.photograph.path).name}" for number, found in enumerate(results, first)]
+    labels = [f"{number}. {Path(found.photograph.path).name}" for number, found in numbered.items()]
     left, cell = 12 + 6.4 * max(map(len, labels)), max(14.0, min(36.0, 560 / len(cameras)))
     top = 14 + 4.8 * max(map(len, cameras))
     width, height = left + cell * len(cameras) + 4.8 * len(cameras[-1]) + 10, top + 18 * len(results) + 6
