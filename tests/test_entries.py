@@ -220,6 +220,8 @@ def test_saved_copied_and_pickled_indexes_are_the_same(make_index, signals, tmp_
     with pytest.raises(FileExistsError, match=r"saved.topsign exists; choose another name"):
         index.save(tmp_path / "saved.topsign")
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+    make_index("empty").save(tmp_path / "copy.topsign")
+    assert ts.open_index(tmp_path / "copy.topsign").add(signals[0]).tolist() == [0]
 
 
 def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):

@@ -155,6 +155,12 @@ def test_crafted_manifests_with_right_checksums_are_refused(filled, signals, cha
         use(filled, signals)
 
 
+def test_verify_compares_ids_with_the_next_new_one(filled):
+    rewrite(filled, manifest=edit(next_id=39))
+    with pytest.raises(ts.StorageError, match="id 39, but the next new id is 39"):
+        ts.open_index(filled).verify()
+
+
 def set_item(name, at, value):
     """Return a change of one element of a column."""
     return lambda columns: columns[name].__setitem__(at, value)
