@@ -196,8 +196,7 @@ def _open_store(out: Location, recipe: Recipe, originals: str | None) -> FolderS
     """Open or create the store at ``out``; raise StorageError if it has another recipe."""
     if not exists(out):
         store_for_recipe(recipe, path=out, timeout=None, originals=originals).close()
-    store = open_store(out, readonly=False, timeout=None, optimistic=True)
-    assert isinstance(store, FolderStore)
+    store = open_store(out, optimistic=True)
     if store.recipe != recipe:
         have, want = store.recipe.difference(recipe)
         problem = f"written with {have}, not {want}; codes of different recipes need folders of their own"

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from distributed import Client
 
 from .._arrays import Array
-from .._checks import check_count
 from ..errors import ConflictError
 from ..index import BaseIndex, Index, LearnedIndex
 from ..search import ENGINE, SMALL_QUERY_BYTES, QueryBlock, query_blocks
@@ -51,16 +50,8 @@ def open(
         If the segments do not fit into the memory of the workers.
     """
     client = resolve_client(client)
-    store = open_store(
-        path,
-        readonly=readonly,
-        timeout=None,
-        version=None if version is None else check_count(version, "version"),
-        keep_versions=keep_versions,
-        optimistic=True,
-    )
-    assert isinstance(store, FolderStore)
-    return ClusterIndex(store, client)
+    options: Any = {"version": version, "keep_versions": keep_versions}
+    return ClusterIndex(open_store(path, readonly=readonly, optimistic=True, **options), client)
 
 
 class ClusterIndex(Index):

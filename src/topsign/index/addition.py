@@ -302,16 +302,14 @@ class DeferredIndex:
         assert self.path is not None
         if not self.exists():
             raise StorageError(self.path, "index", "was deleted while signals were added; add them again")
-        store = open_store(self.path, readonly=False, timeout=self.timeout)
-        assert store.recipe is not None
+        store = open_store(self.path, timeout=self.timeout)
         try:
             problem = self.recipe_type.agree(store.recipe, **self.parameters)
             if problem is None and self.originals not in (None, store.originals):
                 problem = f"originals={store.originals!r}, got originals={self.originals!r}"
+            if problem is not None:
+                raise ValueError(f"{store.path} was written with {problem}; topsign.open_index takes what it has")
         except BaseException:
             store.close()
             raise
-        if problem is not None:
-            store.close()
-            raise ValueError(f"{store.path} was written with {problem}; topsign.open_index takes what it has")
         return store.recipe, store

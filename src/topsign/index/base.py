@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
 from .._files import Record
-from .._lazy import lazy
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
 from ..search import (
@@ -55,25 +54,13 @@ from .significance import (
 )
 
 
-@dataclass(frozen=True, eq=False)
 class LearnedIndex:
     """A recipe and a store, which follow a :class:`topsign.index.addition.DeferredIndex`."""
 
-    recipe: Recipe
-    store: Store
-    _parsed: dict[str, tuple[Record, IndexCalibration]] = field(
-        default_factory=dict, repr=False
-    )  # records that were read
-
-    @lazy
-    def significance(self) -> Significance:
-        """P-values of the recipe, and the checks that searches make of them."""
-        return Significance(self.recipe)
-
-    @lazy
-    def regions(self) -> IndexRegions:
-        """Regions of the index, and the recall that searches of them reach."""
-        return IndexRegions(self.recipe, self.store)
+    def __init__(self, recipe: Recipe, store: Store) -> None:
+        self.recipe, self.store = recipe, store
+        self.significance, self.regions = Significance(recipe), IndexRegions(recipe, store)
+        self._calibration: tuple[Record, IndexCalibration] | None = None  # the last record that was parsed
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -87,9 +74,9 @@ class LearnedIndex:
         record = self.store.now.sources.get(KEY)
         if record is None:
             return None
-        known = self._parsed.get(KEY)
+        known = self._calibration
         if known is None or known[0] is not record:
-            self._parsed[KEY] = known = record, IndexCalibration.from_json(record, self.store.path or "memory")
+            self._calibration = known = record, IndexCalibration.from_json(record, self.store.path or "memory")
         return known[1]
 
 
@@ -422,10 +409,7 @@ class BaseIndex(ABC):
         progress : callable, optional
             Called with the number of compared entries and the number of all entries.
         """
-        whole = self._entries()
-        null = (self._nulls() or {}).get(PAIRS)
-        given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
-        limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
+        whole, null, limit = self._pair_limit(false_alarm=false_alarm, threshold=threshold, k=k)
         found = find_pairs(whole, limit, max_pairs=max_pairs, progress=progress)
         first, second = (whole.user_ids(ids) for ids in found[:2])
         logs = (null or limit.pairing).log10_p_values(found[2])
@@ -446,10 +430,13 @@ class BaseIndex(ABC):
         ``threshold``, ``k`` and ``progress`` are as for :meth:`pairs`. Pairs are not stored, so memory stays bounded
         for many equal or similar entries.
         """
-        whole, null = self._entries(), (self._nulls() or {}).get(PAIRS)
-        given: Any = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
-        limit = PairLimit.checked(self.recipe, len(whole), null=null, **given)
+        whole, _, limit = self._pair_limit(false_alarm=false_alarm, threshold=threshold, k=k)
         return find_groups(whole, limit, progress=progress)
+
+    def _pair_limit(self, **given: Any) -> tuple[EntrySet, Null | None, PairLimit]:
+        """Return all entries, the null distribution of their pairs if it is known, and the limit that was given."""
+        whole, null = self._entries(), (self._nulls() or {}).get(PAIRS)
+        return whole, null, PairLimit.checked(self.recipe, len(whole), null=null, **given)
 
     # Significance
 

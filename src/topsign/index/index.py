@@ -500,14 +500,8 @@ def open_index(
     StorageError
         If there is no index, a damaged one, or one that this version of the library cannot read.
     """
-    store = open_store(
-        path,
-        readonly=check_flag(readonly, "readonly"),
-        timeout=timeout,
-        version=version,
-        keep_versions=keep_versions,
-    )
-    assert store.recipe is not None
+    options: Any = {"readonly": check_flag(readonly, "readonly"), "timeout": timeout, "version": version}
+    store = open_store(path, keep_versions=keep_versions, **options)
     return index_of(store.recipe, store)
 
 

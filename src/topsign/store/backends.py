@@ -358,18 +358,14 @@ class Bucket:
             return
         name = f"removed/.{secrets.token_hex(16)}"  # if it cannot be deleted now, it is an orphan
         try:
-            self._create_new(name, b"1")
-            self._create_new(name, b"2")
+            with suppress(TypeError):  # no support for the condition
+                self._create_new(name, b"1")
+                self._create_new(name, b"2")
         except FileExistsError:
             _probed.add(self.path)
-        except TypeError:  # no support for the condition
-            self._refuse_unsafe()
-        else:
-            self._refuse_unsafe()
+            return
         finally:
             self.delete(name)
-
-    def _refuse_unsafe(self) -> None:
         raise StorageError(
             self.path,
             "versions",

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from .._arrays import Booleans, Int64
+from .._arrays import Array, Booleans, Int64
 from .._checks import check_count, check_real, format_list
 from .._files import Record, parse_json, why
 from ..errors import ConflictError, StorageError
@@ -202,12 +202,9 @@ class FolderChange(Change):
 
 def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
     """Return whether the entries at these rows had the same content in an older snapshot."""
-    ids = now.gather("ids", rows).astype(np.int64)
-    before = then.locate(ids)
+    before = then.locate(now.gather("ids", rows).astype(np.int64))
     same = before >= 0
-    known: dict[object, int] = {}
-    files, positions = _file_positions(now, rows, known)
-    files_then, positions_then = _file_positions(then, before, known)
+    (files, positions), (files_then, positions_then) = _file_positions(now, rows), _file_positions(then, before)
     moved = same & ((files != files_then) | (positions != positions_then))
     if moved.any():
         here, there = rows[moved], before[moved]
@@ -216,18 +213,13 @@ def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
     return same
 
 
-def _file_positions(snapshot: Snapshot, rows: Int64, known: dict[object, int]) -> tuple[Int64, Int64]:
-    """Return the file that holds each entry, as an index into ``known``, and the entry's position there."""
-    owners = np.searchsorted(snapshot.starts, rows, side="right") - 1
-    files = [known.setdefault(_file_key(segment.columns), len(known)) for segment in snapshot.segments]
-    return np.array([*files, -1], np.int64)[owners], rows - snapshot.starts[owners]
-
-
-def _file_key(columns: object) -> object:
-    if not isinstance(columns, StoredColumns):
-        return id(columns)
-    record = columns.record
-    return record.file.name, record.metadata and record.metadata.name
+def _file_positions(snapshot: Snapshot, rows: Int64) -> tuple[Array, Int64]:
+    """Return the names of the files that hold each entry and its metadata, and its position there."""
+    owners, names = np.searchsorted(snapshot.starts, rows, side="right") - 1, []
+    for columns in (segment.columns for segment in snapshot.segments):
+        record = columns.record if isinstance(columns, StoredColumns) else None
+        names.append(f"{record.file.name} {record.metadata and record.metadata.name}" if record else str(id(columns)))
+    return np.array([*names, ""], object)[owners], rows - snapshot.starts[owners]
 
 
 Result = TypeVar("Result")
@@ -309,7 +301,7 @@ class FolderStore(BaseStore[OpenVersion]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.now  # noqa: B018  (raises if closed)
-        return partial(open_store, self.path, readonly=self.readonly, timeout=None, version=self.pinned), ()
+        return partial(open_store, self.path, readonly=self.readonly, version=self.pinned), ()
 
     def apply(self, make: Callable[[FolderChange], Result]) -> Result:
         """Apply a change and return its result; repeat it if another client of a shared store committed first.
@@ -673,7 +665,7 @@ def store_for_recipe(
         return MemoryStore(originals)
     with suppress(FileExistsError):
         create_store(resolve(path), recipe, StoreVersion(), originals)
-    return open_store(path, readonly=False, timeout=timeout)
+    return open_store(path, timeout=timeout)
 
 
 def check_place(path: Path | None, timeout: float | None) -> None:
@@ -696,12 +688,12 @@ def _check_timeout(timeout: float | None) -> float | None:
 def open_store(
     path: Path,
     *,
-    readonly: bool,
-    timeout: float | None,
+    readonly: bool = False,
+    timeout: float | None = None,
     version: int | None = None,
     keep_versions: int = 1,
     optimistic: bool = False,
-) -> Store:
+) -> FolderStore:
     """Open the store in an existing folder."""
     return FolderStore(
         _backend_at(resolve(path)),

@@ -19,7 +19,7 @@ from ..errors import StorageError
 from ..kernels import CodeBlocks, LazyBlocks
 
 if TYPE_CHECKING:
-    from ..families import Recipe
+    pass
 
 
 EXTRA_FILES = {"originals": ("originals", "original_scales"), "regions": ("regions",)}
@@ -61,11 +61,6 @@ def unpack_originals(values: Array, scales: Float32) -> Float32:
     """Reconstruct the signals of :func:`pack_originals`, within the precision of their type."""
     signals = values.astype(np.float32)
     return signals if values.dtype == np.float32 else signals * scales[:, np.newaxis].astype(np.float32)
-
-
-def extra_shape(name: str, n_entries: int, recipe: Recipe) -> tuple[int, ...]:
-    """Return the shape that an extra column of a segment must have."""
-    return (n_entries, recipe.n_features) if name == "originals" else (n_entries,)
 
 
 Hashes = npt.NDArray[np.uint64]

@@ -33,7 +33,6 @@ from .segments import (
     Metadata,
     Segment,
     TextIds,
-    extra_shape,
     hash_text_ids,
     parse_notes,
 )
@@ -405,7 +404,8 @@ class StoredColumns:
         file = self._files[EXTRA_COLUMNS[name]]
         if name in self._checked_extras:
             return file
-        expected, kinds = extra_shape(name, len(self), self._recipe), EXTRA_TYPES[name]
+        expected = (len(self), self._recipe.n_features) if name == "originals" else (len(self),)
+        kinds = EXTRA_TYPES[name]
         tensor = file.tensors.get(name)
         if tensor is None or tensor.shape != expected or tensor.dtype not in [np.dtype(kind) for kind in kinds]:
             file.refuse(name, f"shape {expected} and type {' or '.join(kinds)} expected")
