@@ -96,7 +96,7 @@ class FolderChange(Change):
         self._seen = seen  # version whose entries the change may remove or replace
         self.process = os.getpid()  # the only one that may write; not one that is forked from it
         self._held: list[Segment] = []
-        self._writer = FileWriter(store.backend, loaded.manifest.n_inline)
+        self.writer = FileWriter(store.backend, loaded.manifest.n_inline)
 
     def remove(self, rows: Int64) -> None:
         self._check_seen(rows)
@@ -111,7 +111,7 @@ class FolderChange(Change):
         """Add segments whose files are already in the store."""
         made = [open_segment(self._backend, record, self._store.recipe, {}) for record in records]
         self.snapshot = Snapshot((*self.snapshot.segments, *made))
-        self._writer.adopt(file for record in records for file in record.files)
+        self.writer.folders |= {file.folder for record in records for file in record.files}
 
     def update_metadata(self, rows: Int64, texts: Sequence[bytes]) -> None:
         self._check_seen(rows)
@@ -149,17 +149,17 @@ class FolderChange(Change):
         parts, records = [], []
         for segment in self.snapshot.segments:  # their bitmaps, metadata and extra columns
             assert isinstance(segment.columns, StoredColumns)
-            columns = segment.columns.write(self._writer, segment.alive)
+            columns = segment.columns.write(self.writer, segment.alive)
             parts.append(segment if columns is segment.columns else Segment(columns, columns.alive))
             records.append(columns.record)
         self.snapshot = Snapshot(tuple(parts))
         tables = {
             name: before.manifest.tables[name]
             if before.tables.get(name) is table
-            else self._writer.write("segments", table, 0)
+            else self.writer.write("segments", table, 0)
             for name, table in self.tables.items()
         }
-        self._backend.sync(self._writer.folders)
+        self._backend.sync(self.writer.folders)
         return before.manifest.next(next_id=self.next_id, sources=self.sources, segments=tuple(records), tables=tables)
 
     def _write(self, segments: Iterable[Segment]) -> None:
@@ -172,8 +172,8 @@ class FolderChange(Change):
             raise StorageError(self._store.path, "lock", problem)
         if isinstance(segment.columns, StoredColumns):
             return segment
-        record = write_segment(self._writer, segment.columns)
-        columns = StoredColumns.open(self._backend, record, self._store.recipe, self._writer.written)
+        record = write_segment(self.writer, segment.columns)
+        columns = StoredColumns.open(self._backend, record, self._store.recipe, self.writer.written)
         return Segment(columns, segment.alive)
 
     def _check_seen(self, rows: Int64) -> None:
@@ -194,10 +194,6 @@ class FolderChange(Change):
     def _refuse(self, problem: str) -> NoReturn:
         remedy = "nothing was changed; refresh the index, then change it again"
         raise ConflictError(self._store.path, "entries", f"{problem}; {remedy}")
-
-    def delete_written(self) -> None:
-        """Delete the files of a change that no version will name."""
-        self._writer.delete()
 
 
 def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot) -> Booleans:
@@ -388,7 +384,7 @@ class FolderStore(BaseStore[OpenVersion]):
                         with suppress(ValueError, TypeError, LookupError, ConflictError):  # of another change
                             result, again = make(change), change.finish()
                     finally:
-                        change.delete_written()
+                        change.writer.delete()
                 is_repeated = again is not None and again.repeats(manifest)
                 if is_repeated and not self.backend.is_shared:  # the name of that version may not be durable
                     now = replace(now, manifest=now.manifest.next())
@@ -421,7 +417,7 @@ class FolderStore(BaseStore[OpenVersion]):
                     self.backend.sync(["versions"])  # an interrupt may have come between a version's name and its sync
                 self.commits.clean(self.commits.newest())
         elif isinstance(error, ConflictError) or not change.commit_begun:
-            change.delete_written()
+            change.writer.delete()
 
     def load(self) -> OpenVersion:
         """Open all files of the newest or the pinned version; columns are verified when they are read."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,6 @@ from .._files import parse_json
 from .._lazy import lazy
 from ..errors import StorageError
 from ..kernels import CodeBlocks, LazyBlocks
-
-if TYPE_CHECKING:
-    pass
-
 
 EXTRA_FILES = {"originals": ("originals", "original_scales"), "regions": ("regions",)}
 """Columns of each extra file of a segment."""

@@ -11,7 +11,7 @@ import re
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn
@@ -92,10 +92,6 @@ class FileWriter:
         }
         self.written[record.path] = StoredFile(self.backend, record, header=Header(tensors, checksums))
         return record
-
-    def adopt(self, records: Iterable[FileRecord]) -> None:
-        """Register files that others wrote for this change; they are kept if it fails, because it may be repeated."""
-        self.folders |= {record.folder for record in records}
 
     def delete(self) -> None:
         """Delete the files that were written for a change that no version will name."""
