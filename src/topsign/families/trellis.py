@@ -165,22 +165,15 @@ class RingDesign:
         sizes[books] = dims
         if (sizes[books] != dims).any() or len(arrays["levels"]) != N_WINDOWS * sizes.sum():
             raise ValueError("books must have a level for each window and coordinate of their steps")
-        for name in ("amplitudes", "gains", "emphases"):
+        for name in _FACTORS:
             if not (np.isfinite(arrays[name]) & (arrays[name] > 1e-12) & (arrays[name] < 1e6)).all():
                 raise ValueError(f"{name} must be positive and finite")
         energy = check_real(record["energy"], "energy", minimum=0, maximum=1e12)
         return cls(**arrays, energy=energy)
 
 
-_ARRAYS = {
-    "coded": "i4",
-    "first": "i4",
-    "book_of_step": "i4",
-    "levels": "i1",
-    "amplitudes": "f4",
-    "gains": "f4",
-    "emphases": "f4",
-}
+_INDICES, _FACTORS = ("coded", "first", "book_of_step"), ("amplitudes", "gains", "emphases")
+_ARRAYS = dict.fromkeys(_INDICES, "i4") | {"levels": "i1"} | dict.fromkeys(_FACTORS, "f4")
 
 
 class TrellisCodes(Codes):

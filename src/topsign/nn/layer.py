@@ -22,13 +22,7 @@ from ..projections import Projection
 from ..projections.blocks import MAX_NORM
 from . import operators
 
-STORAGES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int8": torch.int8,
-}
+STORAGES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16", "int8")}
 CHECKED = ("codes", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state dict
 BLOCK_VALUES = 2**24  # weights compressed, or of shortlists multiplied, per block
 

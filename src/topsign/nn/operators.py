@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -82,17 +82,20 @@ def _check_inputs(x: Tensor, n_features: int) -> None:
 # Heads by device
 
 
-class LayerHead(Protocol):
+class LayerHead(ABC):
     """Codes of a layer in the form in which they are searched."""
 
+    @abstractmethod
     def logits(self, rows: Tensor) -> Tensor:
         """Return the logits of float32 rows, (n_rows, n_classes)."""
 
     def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k highest logits of each row and their classes; ties by ascending class."""
+        values, classes = self.logits(rows).sort(dim=1, descending=True, stable=True)
+        return values[:, :k], classes[:, :k]
 
 
-class CpuHead:
+class CpuHead(LayerHead):
     """Codes searched by the C++ kernels; inputs that are not finite raise an error."""
 
     def __init__(self, recipe: Recipe, codes: Tensor, bias: Tensor | None) -> None:
@@ -106,7 +109,7 @@ class CpuHead:
         return torch.from_numpy(values), torch.from_numpy(classes)
 
 
-class CudaHead:
+class CudaHead(LayerHead):
     """Codes searched by the kernels of ``topsign.gpu``.
 
     With a Hadamard projection, results have the bits of the CPU; PyTorch computes other projections as matrix products.
@@ -126,15 +129,12 @@ class CudaHead:
             self._matrix = torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(codes.device)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return the logits of float32 rows, (n_rows, n_classes)."""
         found: Tensor = self._scanner.logits(self._inputs(rows))
         return found
 
     def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k highest logits of each row and their classes; ties by ascending class."""
         if k > MAX_K:  # more than a thread block sorts
-            values, classes = self.logits(rows).sort(dim=1, descending=True, stable=True)
-            return values[:, :k], classes[:, :k]
+            return super().topk(rows, k)
         values, classes = self._scanner.topk(self._inputs(rows), k)
         return values, classes
 
@@ -160,7 +160,7 @@ def cuda_is_usable() -> bool:
     return True
 
 
-class DecodedHead:
+class DecodedHead(LayerHead):
     """Weight vectors as int8 rows with scales, on any device.
 
     The rounding error of a weight is at most 1 / 254 of the largest weight of its row, far less than that of the codes.
@@ -179,16 +179,10 @@ class DecodedHead:
         self.scales = torch.cat([torch.from_numpy(part.row_scales) for part in parts]).to(codes.device)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return the logits of float32 rows, (n_rows, n_classes)."""
         parts = [slice(start, start + self.step) for start in range(0, len(self.weights), self.step)]
         products = [decoded_logits(rows, self.weights[part], self.scales[part], None) for part in parts]
         logits = torch.cat(products, dim=1)
         return logits if self.bias is None else logits + self.bias
-
-    def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k highest logits of each row and their classes; ties by ascending class."""
-        values, classes = self.logits(rows).sort(dim=1, descending=True, stable=True)
-        return values[:, :k], classes[:, :k]
 
 
 def decoded_logits(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
