@@ -236,10 +236,10 @@ def test_the_summary_has_every_claim_by_its_verdict():
         )
     ]
     assert verdicts.summarize(claims) == (
-        "2 of 4 claims hold: order (Figure 3); loss at 32 (Table I). Different: loss at 128 (Table I). Open: few bits "
-        "(text). Corrected: bound (Theorem 2). Inconsistent: size (Figure 3)."
+        "2 of 4 claims hold: order (Figure 3); loss at 32 (Table I).\nDifferent: loss at 128 (Table I).\n"
+        "Open: few bits (text).\nCorrected: bound (Theorem 2).\nInconsistent: size (Figure 3)."
     )
-    assert verdicts.summarize(claims[:1]) == "0 of 1 claims hold. Open: few bits (text)."
+    assert verdicts.summarize(claims[:1]) == "0 of 1 claims hold.\nOpen: few bits (text)."
 
 
 def test_a_longer_run_judges_equal_storage(parts):

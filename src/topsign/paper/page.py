@@ -301,7 +301,9 @@ MARKS = {
 
 def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
     claims = list(claims)
-    yield f"<p><strong>{escape(summarize(claims))}</strong></p>"
+    for line in summarize(claims).splitlines():
+        title, colon, named = escape(line).partition(":")
+        yield f"<p><strong>{title}{colon}</strong>{named}</p>"
     titles = ("Claims about experiments", EXPERIMENTS), ("Formulas and numbers that needed correction", FORMULAS)
     for title, outcomes in titles:
         rows = [

@@ -304,7 +304,7 @@ def _all(outcomes: Iterable[str]) -> str:
 
 
 def summarize(claims: Iterable[Claim]) -> str:
-    """Return which claims hold, differ and are open, and which formulas needed a correction."""
+    """Return which claims hold, differ and are open, and which formulas needed a correction, each in a line."""
     claims = list(claims)
     n_tested = sum(one.outcome in EXPERIMENTS for one in claims)
     n_held = sum(one.outcome == REPRODUCED for one in claims)
@@ -316,7 +316,7 @@ def summarize(claims: Iterable[Claim]) -> str:
             sentences.append(f"{title}: {named}.")
         elif outcome == REPRODUCED and n_tested:
             sentences.append(f"{title}.")
-    return " ".join(sentences)
+    return "\n".join(sentences)
 
 
 def _more(mine: TableCell, other: TableCell) -> tuple[float, float]:
