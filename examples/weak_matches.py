@@ -34,7 +34,7 @@ def main():
 
     best = index.search(present[0], k=2)
     for id, score, p_value in zip(best.ids[0], best.scores[0], best.p_values[0], strict=True):
-        low, high = ts.theory.grouped_correlation_interval(float(score), n_bytes=plan.n_bytes, scoring="asymmetric")
+        low, high = ts.theory.correlation_interval(float(score), n_bytes=plan.n_bytes, scoring="asymmetric")
         print(f"recording 0: entry {id}, correlation {score:.3f} [{low:.3f}, {high:.3f}], p-value {p_value:.1e}")
 
 

@@ -48,7 +48,7 @@ def test_numbers_are_those_of_the_theory():
     assert all(np.array(trellis["y"]) < limit["y"])
     assert all(np.array(grouped["y"]) < trellis["y"])
     level = numbers["false_alarm_per_entry"]
-    rate = ts.theory.grouped_detection(numbers["code_bytes"], **same, false_alarm=level)
+    rate = ts.theory.detection_at(n_bytes=numbers["code_bytes"], **same, false_alarm=1e-3, n_entries=100)
     assert numbers["detection_grouped"] == rate
     curve = ts.theory.roc(**same, n_bytes=numbers["code_bytes"], scoring="grouped_asymmetric")
     assert numbers["d_prime_grouped"] == curve.d_prime

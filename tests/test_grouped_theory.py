@@ -34,7 +34,7 @@ def within_four_errors(values, expected):
 
 def test_derived_values():
     """Values of the derivation, by quadrature with 30 digits."""
-    assert_allclose(theory.grouped_mean_magnitude(), 1.78336707788136, rtol=1e-13)
+    assert_allclose(theory.mean_kept_magnitude(1, 8), 1.78336707788136, rtol=1e-13)
     assert_allclose(grouped.grouped_selection(1).sum_variance, 2 * (3.45743380177987 - 1.78336707788136**2), rtol=1e-11)
     expected = {
         0.05: 0.464442675093328,
@@ -45,16 +45,16 @@ def test_derived_values():
         0.8: 0.0229370478151544,
     }
     rho = np.array(list(expected))
-    assert_allclose(theory.grouped_expected_hamming(rho), list(expected.values()), rtol=1e-12)
-    assert_allclose(theory.grouped_expected_hamming(-rho), 1 - np.array(list(expected.values())), rtol=1e-12)
-    assert_allclose(theory.grouped_expected_hamming([0, 1, -1]), [0.5, 0, 1])
+    assert_allclose(theory.expected_hamming(rho, n_bytes=1), list(expected.values()), rtol=1e-12)
+    assert_allclose(theory.expected_hamming(-rho, n_bytes=1), 1 - np.array(list(expected.values())), rtol=1e-12)
+    assert_allclose(theory.expected_hamming([0, 1, -1], n_bytes=1), [0.5, 0, 1])
     triples = {"uv": [0.3, 0.6, 0.0], "uw": [0.2, 0.1, 0.0], "vw": [0.5, 0.3, 0.0]}
-    assert_allclose(theory.grouped_expected_pair_hamming(**triples), [0.30825216, 0.39971447, 0.5], atol=1e-8)
+    assert_allclose(theory.expected_pair_hamming(n_bytes=1, **triples), [0.30825216, 0.39971447, 0.5], atol=1e-8)
     assert_allclose(theory.grouped_energy(0.5), 0.397549766808889, rtol=1e-12)
     for n_bytes, real_valued, hamming in ((448, 3.921, 3.126), (512, 4.192, 3.342)):
         n_groups, rho = 2 * n_bytes, PAPER["correlation"]
         assert_allclose(theory.grouped_d_prime(**PAPER_RHO, n_bytes=n_bytes), real_valued, atol=6e-4)
-        p = theory.grouped_expected_hamming(rho)
+        p = theory.expected_hamming(rho, n_bytes=1)
         assert_allclose((0.5 - p) * np.sqrt(4 * n_groups), hamming, atol=6e-4)
         # The area under the curve is that of normal scores with these d', except for their unequal variances.
         for scoring, d_prime in (("asymmetric", real_valued), ("hamming", hamming)):
@@ -73,7 +73,7 @@ def test_the_probability_of_a_mismatch_is_its_integral(rho):
     kappa = rho / np.sqrt(1 - rho**2)
     density = [lambda t: 8 * stats.halfnorm.cdf(t) ** 7 * stats.halfnorm.pdf(t)]
     found = quad(lambda t: stats.norm.sf(kappa * t) * density[0](t), 0, 12, epsabs=1e-13)[0]
-    assert_allclose(theory.grouped_expected_hamming(rho), found, rtol=1e-9)
+    assert_allclose(theory.expected_hamming(rho, n_bytes=1), found, rtol=1e-9)
 
 
 @pytest.mark.parametrize("rho", [-0.3, 0.0, 0.1, 0.6])
@@ -81,34 +81,35 @@ def test_mismatches_are_binomial(rng, rho):
     n_bytes = 20
     _, agreeing = draw_groups(rng, 8000, 2 * n_bytes, rho)
     mismatches = (agreeing < 0).sum(axis=1)
-    mean = theory.grouped_expected_hamming(rho)
+    mean = theory.expected_hamming(rho, n_bytes=1)
     assert within_four_errors(mismatches / (2 * n_bytes), mean)
-    variance = theory.grouped_hamming_variance(rho, n_bytes=n_bytes)
+    variance = theory.hamming_variance(rho, n_bytes=n_bytes)
     assert within_four_errors((mismatches / (2 * n_bytes) - mean) ** 2, variance)
-    expected = theory.grouped_hamming_pmf(rho, n_bytes=n_bytes) * len(mismatches)
+    expected = theory.hamming_pmf(rho, n_bytes=n_bytes) * len(mismatches)
     observed = np.bincount(mismatches, minlength=2 * n_bytes + 1)
     usual = expected > 10
     share = observed[usual].sum() / expected[usual].sum()
     assert stats.chisquare(observed[usual], share * expected[usual]).pvalue > LEVEL
     counts = np.arange(2 * n_bytes + 1)
-    below = theory.grouped_hamming_cdf(counts, correlation=rho, n_bytes=n_bytes)
+    below = theory.hamming_cdf(counts, correlation=rho, n_bytes=n_bytes)
     assert_allclose(below, np.cumsum(expected) / len(mismatches), rtol=1e-9)
-    assert_allclose(theory.grouped_hamming_sf(counts, correlation=rho, n_bytes=n_bytes), 1 - below, atol=1e-12)
+    assert_allclose(theory.hamming_sf(counts, correlation=rho, n_bytes=n_bytes), 1 - below, atol=1e-12)
 
 
 def test_theorem_2_has_a_closed_form_bound_on_both_sides():
     """Jensen's inequality bounds the mean from below, not from above as the paper states; both bounds are close."""
     rho = np.linspace(0.01, 0.99, 99)
     kappa = rho / np.sqrt(1 - rho**2)
-    exact = theory.grouped_expected_hamming(rho)
-    assert (stats.norm.sf(kappa * theory.grouped_mean_magnitude()) < exact).all()
+    exact = theory.expected_hamming(rho, n_bytes=1)
+    assert (stats.norm.sf(kappa * theory.mean_kept_magnitude(1, 8)) < exact).all()
     assert (exact <= theory.expected_hamming_bound(rho, n_bits=1, n_pool=8) + 1e-12).all()
-    assert_allclose(theory.grouped_expected_hamming(np.sqrt(0.5)), 1 / 18, rtol=1e-12)
+    assert_allclose(theory.expected_hamming(np.sqrt(0.5), n_bytes=1), 1 / 18, rtol=1e-12)
     # For weak correlations the distance falls E[T] sqrt(pi / 2) = 2.24 times as fast as that of sign codes.
     slopes = [
-        (0.5 - float(one(1e-4))) / 1e-4 for one in (theory.grouped_expected_hamming, theory.sign_expected_hamming)
+        (0.5 - float(one)) / 1e-4
+        for one in (theory.expected_hamming(1e-4, n_bytes=1), theory.sign_expected_hamming(1e-4))
     ]
-    assert_allclose(slopes[0] / slopes[1], theory.grouped_mean_magnitude() * np.sqrt(np.pi / 2), rtol=1e-6)
+    assert_allclose(slopes[0] / slopes[1], theory.mean_kept_magnitude(1, 8) * np.sqrt(np.pi / 2), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("uv", "uw", "vw"), [(0.3, 0.2, 0.5), (0.7, -0.4, -0.1), (0.0, 0.0, 0.4)])
@@ -117,12 +118,12 @@ def test_theorem_3_for_two_other_signals(rng, uv, uw, vw):
     y, z, a = np.einsum("ij,j...->i...", chol, rng.standard_normal((3, 60_000, 8)))
     kept = np.abs(y).argmax(axis=1, keepdims=True)
     differ = (np.take_along_axis(z, kept, axis=1) >= 0) != (np.take_along_axis(a, kept, axis=1) >= 0)
-    assert within_four_errors(differ[:, 0], theory.grouped_expected_pair_hamming(uv=uv, uw=uw, vw=vw))
+    assert within_four_errors(differ[:, 0], theory.expected_pair_hamming(n_bytes=1, uv=uv, uw=uw, vw=vw))
 
 
 def test_correlations_are_the_inverse_of_expected_distances():
     rho = np.array([-0.9, -0.2, 0.0, 0.01, 0.3, 0.99])
-    found = theory.grouped_correlation_from_hamming(theory.grouped_expected_hamming(rho))
+    found = theory.correlation_from_hamming(theory.expected_hamming(rho, n_bytes=1), n_bytes=1)
     assert_allclose(found, rho, rtol=1e-9, atol=1e-12)
 
 
@@ -163,10 +164,8 @@ def test_groups_capture_more_than_the_global_choice():
 def test_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_pool):
     mismatches, scores = observe(*draw_pairs(rng, 3000, n_features, 0.0), pool=pool, n_pool=n_pool)
     shape = {"n_bytes": n_pool // 16, "n_features": n_features, "projection": pool}
-    assert (
-        stats.kstest(significance.grouped_match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
-    )
-    below, upto = (significance.grouped_match_pvalue(mismatches - one, **shape) for one in (1, 0))
+    assert stats.kstest(significance.match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
+    below, upto = (significance.match_pvalue(mismatches - one, **shape) for one in (1, 0))
     below = np.where(mismatches == 0, 0.0, below)
     assert stats.kstest(below + rng.random(len(below)) * (upto - below), "uniform").pvalue > LEVEL
 
@@ -182,7 +181,7 @@ def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
         normal, others = rng.standard_normal(n_draws), rng.chisquare(n - 2, n_draws)
         squares += rest + 2 * np.sqrt(squares * rest) * normal / np.sqrt(normal**2 + others)
         sums += kept
-    scale = np.sqrt(sums**2 + n * squares) / (64 * theory.grouped_mean_magnitude())
+    scale = np.sqrt(sums**2 + n * squares) / (64 * theory.mean_kept_magnitude(1, 8))
     assert_allclose(
         theory.grouped_score_moments(0.0, n_bytes=n_bytes, n_features=n)[1], np.sqrt((scale**2).mean() / n), rtol=1e-3
     )
@@ -190,7 +189,7 @@ def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
         score = deviations * np.sqrt((scale**2).mean() / n)
         ratio = score / scale
         exact = stats.t.sf(ratio * np.sqrt((n - 1) / (1 - ratio**2)), n - 1).mean()
-        found = significance.grouped_match_pvalue(score, n_bytes=n_bytes, n_features=n, scoring="asymmetric")
+        found = significance.match_pvalue(score, n_bytes=n_bytes, n_features=n, scoring="asymmetric")
         assert -0.004 < found / exact - 1 < error
 
 
@@ -228,7 +227,7 @@ def test_intervals_cover(rng, pool, population, rho):
     mismatches, scores = observe(references, signals, pool=pool, n_pool=n)
     error = np.sqrt(0.1 * 0.9 / n_pairs)
     for scoring, observed in (("hamming", mismatches), ("asymmetric", scores)):
-        low, high = theory.grouped_correlation_interval(observed, n_bytes=16, confidence=0.9, scoring=scoring).T
+        low, high = theory.correlation_interval(observed, n_bytes=16, confidence=0.9, scoring=scoring).T
         coverage = np.mean((low <= rho) & (rho <= high))
         assert coverage > 0.9 - 4 * error, scoring
         if scoring == "asymmetric" and not population:  # over orthonormal pools the true variance is smaller
@@ -293,11 +292,13 @@ def test_the_agreement_of_impostors(rng):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: theory.grouped_correlation_from_hamming(7), "hamming must be fractions in [0, 1]"),
+        (lambda: theory.correlation_from_hamming(7, n_bytes=1), "hamming must be fractions in [0, 1]"),
+        (lambda: theory.expected_hamming(0.1, n_bytes=8, n_bits=3), "give n_bits and n_pool of an adaptive code, or"),
+        (lambda: significance.match_pvalue(1, n_features=64, n_bits=8), "n_bits=8, n_pool=None and n_bytes=None"),
         (lambda: theory.grouped_correlation_from_agreement(7), "agreement must be fractions in [-1, 1]"),
-        (lambda: theory.grouped_correlation_interval(41, n_bytes=20), "mismatches must be integers in [0, 40], got 41"),
+        (lambda: theory.correlation_interval(41, n_bytes=20), "mismatches must be integers in [0, 40], got 41"),
         (
-            lambda: significance.grouped_match_pvalue(1, n_bytes=8, n_features=64, scoring="cosine"),
+            lambda: significance.match_pvalue(1, n_bytes=8, n_features=64, scoring="cosine"),
             "scoring must be one of 'hamming', 'asymmetric', got 'cosine'",
         ),
         (

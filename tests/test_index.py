@@ -130,7 +130,7 @@ class Naive:
             return float(self.value(row, i)) / float(self.norms[i])
         distance = self.mismatches[row][i] / self.n_compared
         if self.kind == "grouped":
-            return float(ts.theory.grouped_correlation_from_hamming(distance))
+            return float(ts.theory.correlation_from_hamming(distance, n_bytes=1))
         return float(ts.theory.correlation_from_hamming(distance, n_bits=self.n_compared, n_pool=self.n_pool))
 
     def score(self, row, i, scoring):

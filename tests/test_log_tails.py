@@ -94,7 +94,7 @@ def test_the_table_of_scores_follows_the_law_far_in_the_tail(pool, farthest):
     assert expected[3] < -400
     law = SignsLaw(Selection(512, 8192), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
-    expected = significance.grouped_match_log10_pvalue(scores, n_bytes=448, **shape)
+    expected = significance.match_log10_pvalue(scores, n_bytes=448, **shape)
     law = SignsLaw(Selection(1, 8, 896), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
 

@@ -95,9 +95,9 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
             "d_prime_signs": signs.d_prime,
             "d_prime_grouped": grouped.d_prime,
             "d_prime_uncompressed": whole.d_prime,
-            "detection": _detection(choice, choice.n_bits, choice.n_pool),
-            "detection_signs": _detection(choice, 8 * choice.code_bytes, 8 * choice.code_bytes),
-            "detection_grouped": float(_grouped(choice, choice.code_bytes)),
+            "detection": _detection(choice, **shape),
+            "detection_signs": _detection(choice, n_bits=8 * choice.code_bytes, n_pool=8 * choice.code_bytes),
+            "detection_grouped": _detection(choice, n_bytes=choice.code_bytes),
             "detection_trellis": float(_trellis(choice, choice.code_bytes, choice.per_entry)),
             "false_alarm_per_entry": choice.per_entry,
         },
@@ -115,7 +115,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
         "distance": [
             _line("adaptive", CORRELATIONS, theory.expected_hamming(CORRELATIONS, **shape)),
             _line("sign codes", CORRELATIONS, theory.sign_expected_hamming(CORRELATIONS)),
-            _line("grouped codes", CORRELATIONS, theory.grouped_expected_hamming(CORRELATIONS)),
+            _line("grouped codes", CORRELATIONS, theory.expected_hamming(CORRELATIONS, n_bytes=choice.code_bytes)),
         ],
     }
 
@@ -144,14 +144,14 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
 
 
-def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
+def _detection(choice: CodeSizes, **size: int) -> float:
+    """Return the detection rate of adaptive codes of n_bits out of n_pool, or of grouped codes of n_bytes."""
     return theory.detection_at(
         correlation=choice.correlation,
         false_alarm=choice.false_alarm,
         n_features=choice.n_features,
         n_entries=choice.n_entries,
-        n_bits=n_bits,
-        n_pool=n_pool,
+        **size,
     )
 
 
@@ -161,9 +161,13 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     widths = [compact_bytes(n_bits, choice.n_pool) for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
     return [
-        _line("adaptive, real query", widths, [_detection(choice, n_bits, choice.n_pool) for n_bits in sizes]),
-        _line("sign codes", widths, [_detection(choice, 8 * width, 8 * width) for width in widths]),
-        _line("grouped codes", widths, _grouped(choice, widths)),
+        _line(
+            "adaptive, real query",
+            widths,
+            [_detection(choice, n_bits=n_bits, n_pool=choice.n_pool) for n_bits in sizes],
+        ),
+        _line("sign codes", widths, [_detection(choice, n_bits=8 * width, n_pool=8 * width) for width in widths]),
+        _line("grouped codes", widths, [_detection(choice, n_bytes=width) for width in widths]),
         _line("trellis codes", widths, _trellis(choice, widths, choice.per_entry)),
         _line("Shannon limit", widths, limits),
     ]
@@ -172,13 +176,6 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
 def _sizes(choice: CodeSizes) -> Iterator[int]:
     low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
     yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
-
-
-def _grouped(choice: CodeSizes, n_bytes: Any) -> Float64:
-    """Return the detection rate of grouped codes at the requested false-alarm rate."""
-    return theory.grouped_detection(
-        n_bytes, correlation=choice.correlation, false_alarm=choice.per_entry, n_features=choice.n_features
-    )
 
 
 def _trellis(choice: CodeSizes, n_bytes: Any, false_alarms: Any) -> Float64:

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_choice, check_count, check_pool
+from .._checks import check_choice, check_count
 from ..theory.distances import SCORINGS, binomial_sf
-from ..theory.grouped import grouped_selection
-from ..theory.order_statistics import Selection
+from ..theory.order_statistics import Selection, grouped_selection
 from ..theory.tails import log_binomial_cdf, log_mismatch_tail, log_score_tail, mismatch_tail, score_tail
 
 SMALLEST_PROBABILITY = 5e-324
@@ -28,18 +27,20 @@ LN10 = float(np.log(10))
 def match_pvalue(
     observed: npt.ArrayLike,
     *,
-    n_bits: int,
-    n_pool: int,
     n_features: int,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
     projection: str = "hadamard",
     scoring: str = "hamming",
 ) -> Float64:
     """P-value of a match: the probability that an independent impostor is at least as close as observed.
 
-    Codes keep ``n_bits`` projections; ``projection`` is one of PROJECTIONS.
+    Adaptive codes keep ``n_bits`` of ``n_pool`` projections, grouped codes have ``n_bytes``; ``projection`` is one of
+    PROJECTIONS, and signals have ``n_features``.
 
     ``scoring="hamming"``: ``observed`` counts mismatches. For isotropic impostors the count is binomial with an
-    orthonormal pool of ``n_pool`` <= ``n_features`` rows. With a Gaussian pool its distribution is averaged over the
+    orthonormal pool of n_pool <= n_features rows. With a Gaussian pool its distribution is averaged over the
     sample correlation of two independent signals, which makes it wider. ``scoring="asymmetric"``: ``observed`` is the
     estimated correlation, the sum of the query's projections with the signs of the code, divided by the sum of kept
     magnitudes that is expected of a normal signal.
@@ -54,29 +55,34 @@ def match_pvalue(
 
     >>> float(match_pvalue(200, n_bits=512, n_pool=8192, n_features=8192).round(8))
     4.2e-07
+    >>> float(match_pvalue(0.08, n_bytes=448, n_features=8192, scoring="asymmetric").round(8))
+    9.66e-06
     """
-    shape = {"n_bits": n_bits, "n_pool": n_pool, "n_features": n_features}
-    return probabilities(match_log10_pvalue(observed, projection=projection, scoring=scoring, **shape))
+    kept = Selection.of(n_bits, n_pool, n_bytes)
+    return probabilities(selection_log10_pvalue(observed, kept, n_features, projection, scoring))
 
 
 def match_log10_pvalue(
     observed: npt.ArrayLike,
     *,
-    n_bits: int,
-    n_pool: int,
     n_features: int,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
     projection: str = "hadamard",
     scoring: str = "hamming",
 ) -> Float64:
     """Decimal logarithm of :func:`match_pvalue`, for p-values that may be too small for a float.
 
-    ``observed``, ``n_bits``, ``n_pool``, ``n_features``, ``projection`` and ``scoring`` are as there. It is -inf for
-    scores that no impostor can reach, because correlations estimated from one orthonormal block are bounded.
+    ``observed``, ``n_features``, ``n_bits``, ``n_pool``, ``n_bytes``, ``projection`` and ``scoring`` are as there. It
+    is -inf for scores that no impostor can reach, because correlations estimated from one orthonormal block are
+    bounded.
 
     >>> float(match_log10_pvalue(0, n_bits=2048, n_pool=8192, n_features=8192).round(4))  # 2**-2048
     -616.5094
     """
-    return selection_log10_pvalue(observed, Selection(*check_pool(n_bits, n_pool)), n_features, projection, scoring)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
+    return selection_log10_pvalue(observed, kept, n_features, projection, scoring)
 
 
 def selection_log10_pvalue(
@@ -87,47 +93,6 @@ def selection_log10_pvalue(
     tails = (score_tail, log_score_tail) if scoring == "asymmetric" else (mismatch_tail, log_mismatch_tail)
     tail, log_tail = (partial(one, kappa=0.0, kept=kept, n_features=n_features, projection=projection) for one in tails)
     return log10_tail(np.asarray(observed, dtype=np.float64), tail, log_tail)
-
-
-def grouped_match_pvalue(
-    observed: npt.ArrayLike,
-    *,
-    n_bytes: int,
-    n_features: int,
-    projection: str = "hadamard",
-    scoring: str = "hamming",
-) -> Float64:
-    """P-value of a match: the probability that an independent impostor is at least as close as observed.
-
-    ``observed`` counts mismatches (``scoring`` "hamming") or is the estimated correlation ("asymmetric") of codes of
-    ``n_bytes``; ``projection`` is one of PROJECTIONS. With an orthonormal pool of at most ``n_features`` rows,
-    mismatches of an isotropic impostor are binomial with probability 1/2, and the score is ``sqrt(n_features /
-    n_groups) / E[T]`` times a sample correlation in n_features dimensions; both are exact. For other pools see
-    :func:`match_pvalue`.
-
-    >>> float(grouped_match_pvalue(0.08, n_bytes=448, n_features=8192, scoring="asymmetric").round(8))
-    9.66e-06
-    """
-    kept = grouped_selection(n_bytes)
-    return probabilities(selection_log10_pvalue(observed, kept, n_features, projection, scoring))
-
-
-def grouped_match_log10_pvalue(
-    observed: npt.ArrayLike,
-    *,
-    n_bytes: int,
-    n_features: int,
-    projection: str = "hadamard",
-    scoring: str = "hamming",
-) -> Float64:
-    """Decimal logarithm of :func:`grouped_match_pvalue`, for p-values that may be too small for a float.
-
-    ``observed``, ``n_bytes``, ``n_features``, ``projection`` and ``scoring`` are as there.
-
-    >>> float(grouped_match_log10_pvalue(0, n_bytes=512, n_features=8192).round(4))  # 2**-1024
-    -308.2547
-    """
-    return selection_log10_pvalue(observed, grouped_selection(n_bytes), n_features, projection, scoring)
 
 
 def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:

@@ -19,8 +19,7 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
-from .grouped import grouped_selection
-from .order_statistics import Selection
+from .order_statistics import Selection, grouped_selection
 from .tails import effective_features, mismatch_tail, sample_correlations, score_tail, tail_threshold
 
 DETECTORS = (

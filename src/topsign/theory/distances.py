@@ -39,10 +39,13 @@ def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLi
     return np.asarray(flips.mean(axis=-1))
 
 
-def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
+def expected_hamming(
+    correlation: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
+) -> Float64:
     """Expected distance between the codes of a reference and of a signal at this ``correlation``.
 
-    A code keeps ``n_bits`` of ``n_pool`` projections.
+    An adaptive code keeps ``n_bits`` of ``n_pool`` projections. A grouped code of ``n_bytes`` keeps the largest of
+    every eight; its distance does not depend on its size, and is 1/18 at a correlation of 1/sqrt(2).
 
     Exact for a Gaussian pool (this replaces Theorem 2): the flip probability averaged over the kept magnitudes,
     ``(1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 2Q(s)) < m) ds``. With an orthonormal pool the distance is smaller by
@@ -50,12 +53,14 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
 
     >>> round(float(expected_hamming(0.3, n_bits=800, n_pool=5000)), 6)
     0.281107
+    >>> expected_hamming([0.0735, 0.3, 0.5**0.5], n_bytes=448).round(6)
+    array([0.447758, 0.290115, 0.055556])
     """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
     rho = check_correlation(correlation)
-    if n_bits == n_pool:
+    if kept.n_kept == kept.n_pool:
         return sign_expected_hamming(rho)
-    grid = pool_grid(n_bits, n_pool)
+    grid = pool_grid(kept.n_largest, kept.group_size)
     kappa = np.abs(kappa_of(rho)).ravel()
     means = np.empty(len(kappa))
     rows = max(1, 2**20 // len(grid.kept))
@@ -66,53 +71,72 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
     return np.asarray(np.where(rho < 0, 1 - folded, folded))
 
 
-def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
+def hamming_variance(
+    correlation: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
+) -> Float64:
     """Variance of the distance of which :func:`expected_hamming` is the mean.
 
-    A code keeps ``n_bits`` of ``n_pool`` projections, and the signals have this ``correlation``.
-
-    Exact for a Gaussian pool: ``E(1-E)/m + (1 - 1/m) Var pi(T)``, because all bits share the threshold T.
+    ``correlation``, ``n_bits``, ``n_pool`` and ``n_bytes`` are as there. Exact for a Gaussian pool: ``E(1-E)/m + (1 -
+    1/m) Var pi(T)``, because all m bits of an adaptive code share the threshold T; groups are independent.
     """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
     rho = check_correlation(correlation)
-    grid = pool_grid(n_bits, n_pool)
-    mean = expected_hamming(np.abs(rho), n_bits=n_bits, n_pool=n_pool)
+    grid = pool_grid(kept.n_largest, kept.group_size)
+    mean = expected_hamming(np.abs(rho), n_bits=kept.n_largest, n_pool=kept.group_size)
     flips = _flip_above(grid.thresholds, np.abs(kappa_of(rho))[..., np.newaxis])
     spread = (flips - mean[..., np.newaxis]) ** 2 @ grid.threshold_weights
-    return np.asarray(mean * (1 - mean) / n_bits + (1 - 1 / n_bits) * spread)
+    within = mean * (1 - mean) / kept.n_largest + (1 - 1 / kept.n_largest) * spread
+    return np.asarray(within / kept.n_groups)
 
 
-def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Probabilities of 0, ..., ``n_bits`` mismatches at a ``correlation``, along a new last axis.
+def hamming_pmf(
+    correlation: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
+) -> Float64:
+    """Probabilities of each number of mismatches, from 0, at a ``correlation``, along a new last axis.
 
-    ``n_bits`` of ``n_pool`` projections are kept. Exact for a Gaussian pool: a mixture of binomial distributions.
+    ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`expected_hamming`. Exact for a Gaussian pool: a mixture of
+    binomial distributions, and one binomial distribution for grouped codes.
     """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
     rho = check_correlation(correlation)
-    counts = np.arange(n_bits + 1)
+    counts = np.arange(kept.n_kept + 1)
     rows = []
     for one in rho.ravel():
-        flips, weights = flip_mixture(one, Selection(n_bits, n_pool))
-        rows.append(weights @ scipy.stats.binom.pmf(counts, n_bits, flips[:, np.newaxis]))
-    return np.array(rows).reshape(*rho.shape, n_bits + 1)
+        flips, weights = flip_mixture(one, kept)
+        rows.append(weights @ scipy.stats.binom.pmf(counts, kept.n_kept, flips[:, np.newaxis]))
+    return np.array(rows).reshape(*rho.shape, len(counts))
 
 
-def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
+def hamming_cdf(
+    mismatches: npt.ArrayLike,
+    *,
+    correlation: float,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
+) -> Float64:
     """Probability of at most this many ``mismatches``.
 
-    ``correlation``, ``n_bits`` and ``n_pool`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool; small values
-    keep their relative precision.
+    ``correlation``, ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool;
+    small values keep their relative precision.
     """
-    return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_cdf)
+    return mixture_tail(mismatches, correlation, Selection.of(n_bits, n_pool, n_bytes), binomial_cdf)
 
 
-def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
+def hamming_sf(
+    mismatches: npt.ArrayLike,
+    *,
+    correlation: float,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
+) -> Float64:
     """Probability of more than this many ``mismatches``.
 
-    ``correlation``, ``n_bits`` and ``n_pool`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool; small values
-    keep their relative precision.
+    ``correlation``, ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool;
+    small values keep their relative precision.
     """
-    return mixture_tail(mismatches, correlation, Selection(*check_pool(n_bits, n_pool)), binomial_sf)
+    return mixture_tail(mismatches, correlation, Selection.of(n_bits, n_pool, n_bytes), binomial_sf)
 
 
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
@@ -132,30 +156,41 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
     return np.asarray(np.minimum(bound, sign_expected_hamming(rho)))
 
 
-def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Estimate the correlation from an observed distance ``hamming``; ``n_bits`` of ``n_pool`` projections are kept.
+def correlation_from_hamming(
+    hamming: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
+) -> Float64:
+    """Estimate the correlation from an observed distance ``hamming``.
 
-    Exact inversion of :func:`topsign.theory.expected_hamming`. That function is convex in kappa, so Newton steps from
-    zero never overshoot. A distance of 0 gives 1, and a distance of 1 gives -1.
+    ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`expected_hamming`, of which this is the exact inverse. That
+    function is convex in kappa, so Newton steps from zero never overshoot. A distance of 0 gives 1, and a distance of
+    1 gives -1.
 
     >>> round(float(correlation_from_hamming(0.2, n_bits=800, n_pool=5000)), 6)
     0.418356
     """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
     d = np.asarray(hamming, dtype=np.float64)
     if not ((d >= 0) & (d <= 1)).all():
-        raise ValueError("hamming must be fractions in [0, 1]; divide mismatches by n_bits")
-    if n_bits == n_pool:
+        raise ValueError("hamming must be fractions in [0, 1]; divide mismatches by the number of bits kept")
+    if kept.n_kept == kept.n_pool:
         return np.asarray(np.cos(np.pi * d))
-    grid = pool_grid(n_bits, n_pool)
+    grid = pool_grid(kept.n_largest, kept.group_size)
     rho = [_invert_mean(one, grid.magnitudes, grid.kept) for one in np.minimum(d, 1 - d).ravel()]
     return np.asarray(np.where(d > 0.5, -1, 1) * np.array(rho).reshape(d.shape))
 
 
 def correlation_interval(
-    observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
+    observed: npt.ArrayLike,
+    *,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
+    confidence: float = 0.95,
+    scoring: str = "hamming",
 ) -> Float64:
-    """Confidence interval for the correlation, with shape (..., 2); codes keep ``n_bits`` of ``n_pool`` projections.
+    """Confidence interval for the correlation, with shape (..., 2).
+
+    ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`expected_hamming`.
 
     ``scoring="hamming"``: ``observed`` counts mismatches. The exact distribution is inverted at both limits
     (Clopper-Pearson), so the coverage is at least ``confidence``. ``scoring="asymmetric"``: ``observed`` is the
@@ -169,8 +204,10 @@ def correlation_interval(
 
     >>> correlation_interval(100, n_bits=512, n_pool=8192).round(3)
     array([0.311, 0.406])
+    >>> correlation_interval(0.0735, n_bytes=448, scoring="asymmetric").round(4)
+    array([0.0368, 0.1101])
     """
-    return selection_interval(observed, Selection(*check_pool(n_bits, n_pool)), confidence, scoring)
+    return selection_interval(observed, Selection.of(n_bits, n_pool, n_bytes), confidence, scoring)
 
 
 def selection_interval(observed: npt.ArrayLike, kept: Selection, confidence: float, scoring: str) -> Float64:
@@ -219,17 +256,24 @@ def pair_flip_probability(
 
 
 def expected_pair_hamming(
-    *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike, n_bits: int, n_pool: int
+    *,
+    uv: npt.ArrayLike,
+    uw: npt.ArrayLike,
+    vw: npt.ArrayLike,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
 ) -> Float64:
     """Expected distance between the codes of two signals that are embedded with the same reference.
 
-    ``uv``, ``uw`` and ``vw`` are as for :func:`pair_flip_probability`; a code keeps ``n_bits`` of ``n_pool``
-    projections.
+    ``uv``, ``uw`` and ``vw`` are as for :func:`pair_flip_probability`, ``n_bits``, ``n_pool`` and ``n_bytes`` as for
+    :func:`expected_hamming`. Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over kept magnitudes.
 
-    Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over the kept magnitudes.
+    >>> float(expected_pair_hamming(uv=0.3, uw=0.2, vw=0.5, n_bytes=448).round(6))
+    0.308252
     """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
-    grid = pool_grid(n_bits, n_pool)
+    kept = Selection.of(n_bits, n_pool, n_bytes)
+    grid = pool_grid(kept.n_largest, kept.group_size)
     uv, uw, vw = (np.asarray(c, dtype=np.float64)[..., np.newaxis] for c in (uv, uw, vw))
     return np.asarray(pair_flip_probability(grid.magnitudes, uv=uv, uw=uw, vw=vw) @ grid.kept)
 

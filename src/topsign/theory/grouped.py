@@ -14,128 +14,10 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
-from .distances import (
-    SCORINGS,
-    binomial_cdf,
-    binomial_sf,
-    check_correlation,
-    correlation_from_hamming,
-    expected_hamming,
-    expected_pair_hamming,
-    mixture_tail,
-    selection_interval,
-)
-from .order_statistics import Selection, legendre_rule, mean_kept_magnitude
-from .tails import ORTHONORMAL, PROJECTIONS, blocks, operating_point
-
-GROUP_SIZE = 8
-GROUPS_PER_BYTE = 2
-_ONE = {"n_bits": 1, "n_pool": GROUP_SIZE}  # a group keeps what an adaptive code of one bit does
-
-
-def grouped_selection(n_bytes: int) -> Selection:
-    """Return the rule by which a grouped code of ``n_bytes`` selects projections."""
-    most = MAX_POOL // (GROUP_SIZE * GROUPS_PER_BYTE)
-    return Selection(1, GROUP_SIZE, GROUPS_PER_BYTE * check_count(n_bytes, "n_bytes", maximum=most))
-
-
-def grouped_mean_magnitude() -> float:
-    """Mean magnitude of a kept projection, the largest of eight standard normal magnitudes. Exact, by quadrature.
-
-    >>> round(grouped_mean_magnitude(), 6)
-    1.783367
-    """
-    return mean_kept_magnitude(**_ONE)
-
-
-# Distances
-
-
-def grouped_expected_hamming(correlation: npt.ArrayLike) -> Float64:
-    """Expected distance between a grouped code and the signs of a signal at this ``correlation``.
-
-    Exact for a Gaussian pool: ``E[Q(kappa T)]``. It is the probability of a mismatch and does not depend on the size of
-    the code. At a correlation of 1/sqrt(2) it is 1/18.
-
-    >>> grouped_expected_hamming([0.0735, 0.3, 0.5**0.5]).round(6)
-    array([0.447758, 0.290115, 0.055556])
-    """
-    return expected_hamming(correlation, **_ONE)
-
-
-def grouped_hamming_variance(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Variance of the distance between a grouped code of ``n_bytes`` and the signs of a signal at this ``correlation``.
-
-    Exact for a Gaussian pool: ``p (1 - p) / n_groups``, where p is :func:`grouped_expected_hamming`.
-    """
-    p = grouped_expected_hamming(correlation)
-    return np.asarray(p * (1 - p) / grouped_selection(n_bytes).n_groups)
-
-
-def grouped_hamming_pmf(correlation: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Probabilities of 0, ..., n_groups mismatches of codes of ``n_bytes`` at a ``correlation``, along a new last axis.
-
-    Exact for a Gaussian pool: binomial.
-    """
-    n_groups = grouped_selection(n_bytes).n_groups
-    p = grouped_expected_hamming(correlation)[..., np.newaxis]
-    return np.asarray(scipy.stats.binom.pmf(np.arange(n_groups + 1), n_groups, p))
-
-
-def grouped_hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
-    """Probability of at most this many ``mismatches`` of codes of ``n_bytes``, at a ``correlation``.
-
-    Exact for a Gaussian pool; small values keep their relative precision.
-    """
-    return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_cdf)
-
-
-def grouped_hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bytes: int) -> Float64:
-    """Probability of more ``mismatches`` of codes of ``n_bytes``, at a ``correlation``.
-
-    Exact for a Gaussian pool; small values keep their relative precision.
-    """
-    return mixture_tail(mismatches, correlation, grouped_selection(n_bytes), binomial_sf)
-
-
-def grouped_expected_pair_hamming(*, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike) -> Float64:
-    """Expected distance between the signs of two signals v and w at the locations of the reference u.
-
-    ``uv``, ``uw`` and ``vw`` are their correlations.
-
-    Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over T. The mismatch count is binomial.
-
-    >>> float(grouped_expected_pair_hamming(uv=0.3, uw=0.2, vw=0.5).round(6))
-    0.308252
-    """
-    return expected_pair_hamming(uv=uv, uw=uw, vw=vw, **_ONE)
-
-
-def grouped_correlation_from_hamming(hamming: npt.ArrayLike) -> Float64:
-    """Estimate the correlation from a distance ``hamming``: the inverse of :func:`grouped_expected_hamming`.
-
-    >>> float(grouped_correlation_from_hamming(1 / 18).round(6))
-    0.707107
-    """
-    return correlation_from_hamming(hamming, **_ONE)
-
-
-def grouped_correlation_interval(
-    observed: npt.ArrayLike, *, n_bytes: int, confidence: float = 0.95, scoring: str = "hamming"
-) -> Float64:
-    """Confidence interval for the correlation, with shape (..., 2).
-
-    Codes have ``n_bytes``. ``observed`` counts mismatches (``scoring`` "hamming") or is the estimated correlation
-    ("asymmetric"), as in :func:`correlation_interval`. "hamming": Clopper-Pearson limits of a binomial count, with a
-    coverage of at least ``confidence``. "asymmetric": approximation, normal scores with variance ``(1 - rho**2 + rho**2
-    Var T) / (n_groups E[T]**2)``.
-
-    >>> grouped_correlation_interval(0.0735, n_bytes=448, scoring="asymmetric").round(4)
-    array([0.0368, 0.1101])
-    """
-    return selection_interval(observed, grouped_selection(n_bytes), confidence, scoring)
-
+from .._checks import check_choice, check_count
+from .distances import check_correlation
+from .order_statistics import GROUP_SIZE, grouped_selection, legendre_rule, mean_kept_magnitude
+from .tails import ORTHONORMAL, PROJECTIONS, blocks
 
 # Scores
 
@@ -157,7 +39,7 @@ def grouped_energy(rate: npt.ArrayLike) -> Float64:
     n_blocks = rates * GROUP_SIZE / 4  # a group takes four bits
     whole = np.floor(n_blocks)
     share = np.where(n_blocks > 1, (whole + (n_blocks - whole) ** 2) / np.maximum(n_blocks, 1) ** 2, 1.0)
-    captured = grouped_mean_magnitude() ** 2 / GROUP_SIZE * n_blocks
+    captured = mean_kept_magnitude(1, GROUP_SIZE) ** 2 / GROUP_SIZE * n_blocks
     return np.asarray(captured / (1 + (1 - share) * captured))
 
 
@@ -225,37 +107,6 @@ def _hypergeometric(a: float, c: float, x: Float64) -> Float64:
     k = np.arange(1000)
     terms = np.cumprod((a + k) ** 2 / ((c + k) * (k + 1)) * x[..., np.newaxis], axis=-1)
     return np.asarray(1 + terms.sum(axis=-1))
-
-
-# Significance and detection
-
-
-def grouped_detection(
-    n_bytes: npt.ArrayLike,
-    *,
-    correlation: float,
-    false_alarm: npt.ArrayLike,
-    n_features: int,
-    projection: str = "hadamard",
-    scoring: str = "asymmetric",
-) -> Float64:
-    """Detection rate of grouped codes at a false-alarm rate per comparison; ``n_bytes`` and ``false_alarm`` broadcast.
-
-    ``correlation``, ``n_features``, ``projection`` and ``scoring`` are those of :func:`topsign.theory.roc`. Standing:
-    that of :func:`topsign.theory.roc`, of which it computes single points.
-
-    >>> float(grouped_detection(448, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(3))
-    0.799
-    """
-    sizes, levels = np.broadcast_arrays(np.asarray(n_bytes), np.asarray(false_alarm, dtype=np.float64))
-    check_choice(scoring, "scoring", SCORINGS)
-    (rho,) = check_correlation(correlation).reshape(-1)
-    if not 0 <= rho < 1:
-        raise ValueError(f"correlation must lie in [0, 1), got {correlation}")
-    pairs = zip(sizes.ravel().tolist(), levels.ravel().tolist(), strict=True)
-    shape = (n_features, projection, scoring)
-    found = [operating_point(check_false_alarm(at), float(rho), grouped_selection(n), *shape)[1] for n, at in pairs]
-    return np.array(found).reshape(sizes.shape)
 
 
 # Two grouped codes

@@ -11,7 +11,10 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_count, check_pool
+from .._checks import MAX_POOL, check_count, check_pool
+
+GROUP_SIZE, GROUPS_PER_BYTE = 8, 2
+"""Projections in a group of a grouped code, and groups in a byte of it."""
 
 
 def order_statistic_mean(rank: npt.ArrayLike, n: int, *, half: bool = True) -> Float64:
@@ -80,6 +83,18 @@ class Selection:
     group_size: int
     n_groups: int = 1
 
+    @classmethod
+    def of(cls, n_bits: int | None, n_pool: int | None, n_bytes: int | None) -> Selection:
+        """Return the rule of an adaptive code of ``n_bits`` out of ``n_pool``, or of a grouped code of ``n_bytes``."""
+        if n_bytes is None and n_bits is not None and n_pool is not None:
+            return cls(*check_pool(n_bits, n_pool))
+        if n_bytes is None or n_bits is not None or n_pool is not None:
+            raise ValueError(
+                "give n_bits and n_pool of an adaptive code, or n_bytes of a grouped code; got "
+                f"n_bits={n_bits}, n_pool={n_pool} and n_bytes={n_bytes}"
+            )
+        return grouped_selection(n_bytes)
+
     @property
     def n_kept(self) -> int:
         return self.n_groups * self.n_largest
@@ -97,6 +112,12 @@ class Selection:
     def sum_variance(self) -> float:
         """Variance of the sum of all kept magnitudes, for independent normal projections."""
         return self.n_groups * kept_sum_variance(self.n_largest, self.group_size)
+
+
+def grouped_selection(n_bytes: int) -> Selection:
+    """Return the rule by which a grouped code of ``n_bytes`` selects projections."""
+    most = MAX_POOL // (GROUP_SIZE * GROUPS_PER_BYTE)
+    return Selection(1, GROUP_SIZE, GROUPS_PER_BYTE * check_count(n_bytes, "n_bytes", maximum=most))
 
 
 def hazard(t: Float64) -> Float64:

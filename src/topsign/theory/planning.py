@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_pool
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
 from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation
-from .grouped import GROUP_SIZE, grouped_selection
-from .order_statistics import Selection
+from .order_statistics import GROUP_SIZE, Selection, grouped_selection
 from .rates import compact_bytes, storage_bits
 from .tails import ORTHONORMAL, PROJECTIONS, operating_point
 from .trellis import FACTOR_BYTES, correlation_threshold, trellis_detection
@@ -182,23 +181,28 @@ def detection_at(
     correlation: float,
     false_alarm: float,
     n_features: int,
-    n_bits: int,
-    n_pool: int,
+    n_bits: int | None = None,
+    n_pool: int | None = None,
+    n_bytes: int | None = None,
     n_entries: int = 1,
     scoring: str = "asymmetric",
     projection: str = "hadamard",
 ) -> float:
-    """Detection rate of one adaptive code at a rate ``false_alarm`` per search of ``n_entries``; :func:`plan` uses it.
+    """Detection rate of one code at a rate ``false_alarm`` per search of ``n_entries``; :func:`plan` uses it.
 
-    Set ``n_pool`` equal to ``n_bits`` for plain sign codes. Standing, ``correlation``, ``n_features``, ``scoring`` and
+    Adaptive codes have ``n_bits`` out of ``n_pool``, which are equal for plain sign codes, and grouped codes have
+    ``n_bytes``. Standing, ``correlation``, ``n_features``, ``scoring`` and
     ``projection`` are those of :func:`topsign.theory.roc`; this function computes one point of that curve in a
     hundredth of the time.
 
     >>> round(detection_at(correlation=0.07, false_alarm=1e-3, n_features=8192, n_bits=512, n_pool=8192), 3)
     0.684
+    >>> round(detection_at(correlation=0.0735, false_alarm=1e-3, n_features=8192, n_bytes=448), 3)
+    0.799
     """
     target = _Target(correlation, false_alarm, n_features, n_entries, projection)
-    return target.judge(_adaptive(*check_pool(n_bits, n_pool), check_choice(scoring, "scoring", SCORINGS)))[1]
+    kept, check = Selection.of(n_bits, n_pool, n_bytes), check_choice(scoring, "scoring", SCORINGS)
+    return target.judge(_Code({}, check, 0, kept))[1]
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
