@@ -65,9 +65,9 @@ def test_plans_beyond_floating_point_numbers_are_refused(target, constants):
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [
-        (-1e-9, ValueError, "seconds_per_entry must be finite and not negative, got -1e-09"),
-        (10**400, ValueError, "seconds_per_entry must be finite and not negative, got 1000"),
-        ("1e-9", TypeError, "seconds_per_entry must be a number, got str"),
+        (-1e-9, ValueError, "seconds_per_entry must be finite and at least 0, got -1e-09"),
+        (10**400, ValueError, "seconds_per_entry must be finite and at least 0, got 1000"),
+        ("1e-9", TypeError, "seconds_per_entry must be a number, got '1e-9' of type str"),
     ],
 )
 def test_constants_must_be_finite_numbers_that_are_not_negative(value, error, words):

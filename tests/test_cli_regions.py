@@ -1,6 +1,7 @@
 """Commands for regions, originals and machines."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_clusters_are_planned():
     found = json.loads(
         run("plan", "--n-entries", "1e9", "--recall", "0.95", "--queries-per-second", "1000", "--json").stdout
     )
-    assert found == json.loads(json.dumps(ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=1000).as_dict()))
+    assert found == json.loads(json.dumps(asdict(ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=1000))))
     shown = run("plan", "--n-entries", "1e9", "--recall", "0.95").output
     assert "a cost model" in shown
     assert "65,536" in shown
@@ -83,7 +84,7 @@ def test_plans_use_the_constants_of_a_file(tmp_path):
     asked = ["plan", "--n-entries", "1e9", "--recall", "0.95", "--queries-per-second", "5000", "--costs", str(path)]
     found = json.loads(run(*asked, "--json").stdout)
     costs = ts.theory.SearchCosts(**constants)
-    expected = ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=5000, costs=costs).as_dict()
+    expected = asdict(ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=5000, costs=costs))
     origin, *others = found.pop("assumptions")
     assert others == list(expected.pop("assumptions")[1:])
     assert found == expected

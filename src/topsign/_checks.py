@@ -66,6 +66,8 @@ def _as_real(value: object, name: str) -> float:
         if isinstance(value, (str, bytes)):  # which float would read
             raise TypeError
         return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # an integer beyond the largest float
+        return math.inf
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,7 +100,7 @@ def plan(
     if plot is not None:
         _draw_plan(plans, missed, plot)
     if json:
-        show_json({name: {"missed": reasons[name]} if one is None else one.as_dict() for name, one in plans.items()})
+        show_json({name: {"missed": reasons[name]} if one is None else asdict(one) for name, one in plans.items()})
         return
     only = f": only {reached[0].family} codes reach it" if len(reached) == 1 and missed else ""
     show_values(dict(reached[0].lines()), title=f"plan{only}")
@@ -161,7 +161,7 @@ def _plan_machines(n_entries: float, recall: float, target: dict[str, Any], cost
     found = plan_cluster(n_entries, recall=recall, costs=None if costs is None else _read_costs(costs), **target)
     origin = tuple(line.replace("given in costs", f"from {costs}") for line in found.assumptions)
     if json:
-        show_json(replace(found, assumptions=origin).as_dict())
+        show_json(asdict(replace(found, assumptions=origin)))
         return
     shown = {
         "entries": f"{found.n_entries:,}",
@@ -276,7 +276,7 @@ def evaluate(
             random_state=random_state,
             progress=progress,
         )
-    found = found.of(SignalSource(signals, queries, vector_column, id_column))
+    found = replace(found, source=SignalSource(signals, queries, vector_column, id_column))
     if page is not None:
         (page / "index.html").write_text(render(found), encoding="utf-8")
     if json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ REGION_MARGINS = (0.2, 0.6)
 N_NULL_ENTRIES = 1000
 MEAN_SHARE = 0.02
 """Fraction of the energy in the mean from which all codes except trellis codes are also measured with centring."""
+
+_no_warnings = partial(warnings.catch_warnings, action="ignore", category=UserWarning)
+"""Ignores warnings about calibration and about few signals for a basis."""
 
 Progress = Callable[[str, float], None]
 """Progress callback; its arguments are the current step and the completed fraction."""
@@ -235,14 +238,6 @@ def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoo
     )
     expected = Recall(K, share, low, high)
     return replace(option, measured=measured, expected=expected, milliseconds=batch, single_milliseconds=single)
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Ignore warnings about calibration and about few signals for a basis."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
 
 
 def _with_stored(options: list[Option], stored: list[Option]) -> list[Option]:

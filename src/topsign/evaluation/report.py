@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -301,10 +301,6 @@ class Evaluation:
     def extrapolated(self) -> bool:
         """Whether the recommendation is for more entries than were measured."""
         return self.n_signals > self.n_entries
-
-    def of(self, source: SignalSource) -> Evaluation:
-        """Return the same evaluation with the file names of ``source`` in its commands."""
-        return replace(self, source=source)
 
     def command(self) -> str:
         """Return the shell commands that build and search the recommended index."""

@@ -158,22 +158,6 @@ def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
         }
         return HTMLResponse(text.replace("{{nonce}}", nonce), headers=headers)
 
-    def describe(request: Request) -> Any:
-        return sizes.describe(sizes.CodeSizes.parse(request.query_params))
-
-    def plan(request: Request) -> Any:
-        return sizes.make_plan(sizes.CodeSizes.parse(request.query_params))
-
-    def summary(request: Request) -> Any:
-        return {"index": None if index is None else index_summary(index)}
-
-    def listed(request: Request) -> Any:
-        return page_of_entries(_given(index), start=_number(request, "start", 0), count=10)
-
-    def neighbors(request: Request) -> Any:
-        wanted = request.query_params.get("id", "")
-        return neighbors_of_entry(_given(index), wanted, k=_number(request, "k", 10), recall=_recall(request))
-
     async def upload(request: Request) -> Response:
         content = bytearray()
         async for chunk in request.stream():
@@ -186,20 +170,19 @@ def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
             )
         )
 
-    root = f"/{token}"
-    routes = [
-        Route(f"{root}/", page),
-        *(
-            Route(f"{root}/api/{name}", _in_thread(view))
-            for name, view in {
-                "describe": describe,
-                "plan": plan,
-                "summary": summary,
-                "entries": listed,
-                "neighbors": neighbors,
-            }.items()
+    views: dict[str, Callable[[Request], Any]] = {
+        "describe": lambda request: sizes.describe(sizes.CodeSizes.parse(request.query_params)),
+        "plan": lambda request: sizes.make_plan(sizes.CodeSizes.parse(request.query_params)),
+        "summary": lambda request: {"index": None if index is None else index_summary(index)},
+        "entries": lambda request: page_of_entries(_given(index), start=_number(request, "start", 0), count=10),
+        "neighbors": lambda request: neighbors_of_entry(
+            _given(index), request.query_params.get("id", ""), k=_number(request, "k", 10), recall=_recall(request)
         ),
-        Route(f"{root}/api/search", upload, methods=["POST"]),
+    }
+    routes = [
+        Route(f"/{token}/", page),
+        *(Route(f"/{token}/api/{name}", _in_thread(view)) for name, view in views.items()),
+        Route(f"/{token}/api/search", upload, methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(OnlyHere, port=port)])
 

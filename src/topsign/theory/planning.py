@@ -10,12 +10,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
 from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation
@@ -50,10 +49,6 @@ class Plan:
     information_bits: float | None = None  #: of an adaptive code
     sign_bytes_per_entry: int | None = None  #: of sign codes that reach the same target, for adaptive codes
     assumptions: tuple[str, ...]  #: assumptions of the plan
-
-    def as_dict(self) -> dict[str, object]:
-        """Return all fields as a dict for JSON."""
-        return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and formatted values for a table."""
@@ -393,14 +388,7 @@ class SearchCosts:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-            try:
-                is_valid = 0 <= float(value) < math.inf
-            except OverflowError:  # an integer beyond the largest float
-                is_valid = False
-            if not is_valid:
-                raise ValueError(f"{name} must be finite and not negative, got {value!r:.40}")
+            check_real(value, name, minimum=0)
 
     def latency(self, n_visited: float, n_regions: int, *, n_cores: int = 1, is_remote: bool = False) -> float:
         """Return the seconds of one query over ``n_visited`` entries, divided among ``n_cores`` cores.
@@ -454,10 +442,6 @@ class ClusterPlan:
     memory_bytes: int  #: codes, ids and regions, summed over the workers
     disk_bytes: int  #: including originals
     assumptions: tuple[str, ...]  #: assumptions of the plan
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all values by name."""
-        return asdict(self)
 
 
 def plan_cluster(
