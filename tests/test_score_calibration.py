@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -415,6 +416,8 @@ def test_the_report_says_what_is_missed_and_draws_it(tmp_path):
     one = ScoreCalibration.fit(10 - lists, n_entries=N, closer="smaller")
     limit = one.threshold(0.01, 2000)
     related = limit + np.array([-1.0] * 30 + [1.0] * 10)
+    with warnings.catch_warnings(action="error"):  # the picture goes on to more entries
+        one.report(tmp_path / "calibration.png", n_entries=20_000)
     text = one.report(tmp_path / "calibration.png", related=related, n_entries=2000)
     assert "500 queries without a match, 1,000 entries, smaller scores are closer" in text
     assert f"threshold at a false-alarm rate of 0.01 among 2,000 entries: {limit:.6g}" in text

@@ -12,8 +12,9 @@ import contextlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -296,8 +297,6 @@ class ScoreCalibration:
     @property
     def level(self) -> float:
         """Smallest false-alarm rate that needs no model of the tail."""
-        if self.n_queries < 2:
-            return 1.0
         return max(1 / (self.n_queries + 1), -math.expm1(math.log(1 - CONFIDENCE) / self.n_queries) / EXCESS)
 
     @property
@@ -460,16 +459,9 @@ class ScoreCalibration:
         """Return the calibration as plain values; :meth:`from_json` restores it."""
         return {
             "format": FORMAT,
+            **{one.name: getattr(self, one.name) for one in fields(self)},
             "best": self.best.tolist(),
             "slopes": None if self.slopes is None else self.slopes.tolist(),
-            "n_entries": self.n_entries,
-            "closer": self.closer,
-            "tail": self.tail,
-            "least_share": self.least_share,
-            "curvature": list(self.curvature),
-            "covariate": list(self.covariate),
-            "n_corpora": self.n_corpora,
-            "own": self.own,
             "groups": {label: part.to_json() for label, part in self.groups.items()},
         }
 
@@ -590,7 +582,7 @@ class ScoreCalibration:
         for number, label in enumerate(self._parts):
             known: list[tuple[int, float]] = []
             for size in sizes.round().astype(int).tolist():
-                with contextlib.suppress(ValueError):  # the sample does not support it
+                with contextlib.suppress(ValueError), warnings.catch_warnings(action="ignore"):  # refused, or far away
                     known.append((size, self._typical(label, false_alarm, size)))
             right.plot(*zip(*known, strict=True), color=f"C{number}", label=label or None)
             limit, look = self._typical(label, false_alarm, n_entries), {"color": f"C{number}" if label else "black"}
