@@ -56,6 +56,8 @@ def test_groups_and_covariates_are_columns(run):
     assert set(ScoreCalibration.load("model.json").groups) == {"even", "odd"}
     answers = json.loads(run(f"apply model.json named.csv --json {options}"))
     assert np.mean([one["n_matches"] > 0 for one in answers]) <= 0.05
+    shown = " ".join(run("apply model.json answers.csv --skip question", code=2).split())
+    assert "model.json was fitted with --group-column; give it too" in shown
     shown = run(f"fit named.csv -o model.json --n-entries 1000 --related named.csv {options}")
     assert "group odd (150 queries), threshold at a false-alarm rate of 0.05" in " ".join(shown.split())
     assert "of 300 related queries, " in shown

@@ -150,6 +150,14 @@ def apply(
     check_output(output)
     learned = ScoreCalibration.load(model)
     lists, given = columns.read(scores)
+    columns_of = {"groups": bool(learned.groups), "covariates": learned.covariate != (0.0, 0.0)}
+    for name, was_given in columns_of.items():
+        if was_given != (name in given):
+            option = f"--{name.removesuffix('s')}-column"
+            raise ValueError(
+                f"{model} was fitted with{'' if was_given else 'out'} {option}; "
+                + ("give it too" if was_given else "omit it")
+            )
     options: Any = {"n_entries": n_entries, **given}
     matches = learned.matches(lists, false_alarm, **options).sum(axis=1)
     best = (np.fmax if learned.closer == "larger" else np.fmin).reduce(lists, axis=1)  # nan if all are missing
