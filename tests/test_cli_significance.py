@@ -44,7 +44,7 @@ def test_a_model_is_fitted_and_applied(run, tmp_path):
     assert answers.pop() == {"query": 2, "score": None, "p_value": None, "e_value": None, "n_matches": 0}
     assert_allclose([one["p_value"] for one in answers], expected.p_value([6.1, 3.1], 5000))
     assert_allclose([one["e_value"] for one in answers], expected.e_value([6.1, 3.1], 5000))
-    assert run("apply model.json answers.csv --skip question -o out.csv").strip() == "out.csv: 2 rows"
+    assert run("apply model.json answers.csv --skip question -o out.csv").strip() == "out.csv: 3 rows"
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == "query,score,p_value,e_value,n_matches"
     record = json.loads(run("fit scores.csv -o model.json --n-entries 1000 --json"))
     assert record["threshold"] == expected.threshold(0.01)

@@ -144,7 +144,7 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
 
 
-def _detection(choice: CodeSizes, **size: int) -> float:
+def _detection(choice: CodeSizes, **size: Any) -> float:
     """Return the detection rate of adaptive codes of n_bits out of n_pool, or of grouped codes of n_bytes."""
     return theory.detection_at(
         correlation=choice.correlation,
