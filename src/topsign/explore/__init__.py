@@ -59,7 +59,8 @@ def page_of_entries(index: Index, *, start: int, count: int) -> dict[str, Any]:
     """Return consecutive entries with their metadata."""
     start, count = check_count(start, "start", minimum=0), check_count(count, "count", maximum=200)
     entries = index.get(index.ids[start : start + count])
-    rows = [{"id": _plain(id), "metadata": note} for id, note in zip(entries.ids, entries.metadata, strict=True)]
+    names = np.asarray(entries.ids).tolist()
+    rows = [{"id": id, "metadata": note} for id, note in zip(names, entries.metadata, strict=True)]
     return {"start": start, "n_entries": len(index), "entries": rows}
 
 
@@ -84,7 +85,7 @@ def nearest_entries(index: Index, signal: Array, *, k: int, recall: float | None
     measures = (found.scores, found.distances, found.p_values, found.log10_p_values, found.e_values)
     columns = [[None if np.isnan(value) else value for value in column[0][kept].tolist()] for column in measures]
     names = ("id", "score", "distance", "p_value", "log10_p_value", "e_value", "metadata")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(map(_plain, ids), *columns, notes, strict=True)]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(np.asarray(ids).tolist(), *columns, notes, strict=True)]
     visited = None if recall is None else {"share": float(found.visited[0]), "exhaustive": str(found.exhaustive[0])}
     return {"neighbors": rows, "visited": visited, "histogram": _histogram(index, signal)}
 
@@ -116,10 +117,6 @@ def _read_vector(content: bytes) -> Array:
         return np.asarray(values, np.float64)
     except (ValueError, TypeError, EOFError, MemoryError, OverflowError, RecursionError) as error:
         raise ValueError(f"the vector must be an .npy file, a JSON list or numbers between commas: {error}") from None
-
-
-def _plain(id: Any) -> int | str:
-    return id if isinstance(id, str) else int(id)
 
 
 class OnlyHere:

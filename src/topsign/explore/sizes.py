@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -49,9 +49,9 @@ class CodeSizes:
                 values[name] = kind(text)
             except ValueError:
                 raise ValueError(f"{name} must be a number, got {text!r}") from None
-        return cls(**values).checked()
+        return cls(**values)
 
-    def checked(self) -> CodeSizes:
+    def __post_init__(self) -> None:
         check_count(self.n_features, "n_features", minimum=16, maximum=2**20)
         check_pool(self.n_bits, self.n_pool)
         check_count(self.n_pool, "n_pool", maximum=2**20)
@@ -62,7 +62,6 @@ class CodeSizes:
             raise ValueError("correlation must be above 0")
         if not 0 < check_real(self.detection, "detection", minimum=0, maximum=1) < 1:
             raise ValueError("detection must lie strictly between 0 and 1")
-        return self
 
     @property
     def code_bytes(self) -> int:
@@ -85,6 +84,11 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
     whole = curve(scoring="uncompressed")
     limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
     threshold = float(-ndtri(choice.per_entry))
+    scores = np.linspace(-4, max(threshold, adaptive.d_prime) + 4, 81)  # standardised, and assumed to be normal
+    curves = [
+        _line("impostors", scores, norm.pdf(scores)),
+        _line("matches", scores, norm.pdf(scores, adaptive.d_prime)),
+    ]
     return {
         "numbers": {
             "code_bytes": choice.code_bytes,
@@ -111,7 +115,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
             _roc_line("uncompressed", whole),
         ],
         "bytes": _byte_curves(choice, whole.d_prime),
-        "scores": {"threshold": threshold, "curves": _score_curves(threshold, adaptive.d_prime)},
+        "scores": {"threshold": threshold, "curves": curves},
         "distance": [
             _line("adaptive", CORRELATIONS, theory.expected_hamming(CORRELATIONS, **shape)),
             _line("sign codes", CORRELATIONS, theory.sign_expected_hamming(CORRELATIONS)),
@@ -157,7 +161,8 @@ def _detection(choice: CodeSizes, **size: Any) -> float:
 
 def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     """Return detection rates at the requested false-alarm rate for smaller and larger codes."""
-    sizes = list(_sizes(choice))
+    low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
+    sizes = np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)).tolist()
     widths = [compact_bytes(n_bits, choice.n_pool) for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
     return [
@@ -173,22 +178,11 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     ]
 
 
-def _sizes(choice: CodeSizes) -> Iterator[int]:
-    low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
-    yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
-
-
 def _trellis(choice: CodeSizes, n_bytes: Any, false_alarms: Any) -> Float64:
     """Return the detection rate of trellis codes at false-alarm rates per comparison."""
     return theory.trellis_detection(
         n_bytes, correlation=choice.correlation, false_alarm=false_alarms, n_features=choice.n_features
     )
-
-
-def _score_curves(threshold: float, d_prime: float) -> Curves:
-    """Return the densities of standardised scores of impostors and of matches, assuming normal scores."""
-    scores = np.linspace(-4, max(threshold, d_prime) + 4, 81)
-    return [_line("impostors", scores, norm.pdf(scores)), _line("matches", scores, norm.pdf(scores, d_prime))]
 
 
 def _limit(choice: CodeSizes, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:
