@@ -119,17 +119,9 @@ def trial_scales(shape: tuple[int, int], frame: tuple[int, int], search: Sequenc
 
 def n_trials(shape: tuple[int, int], frame: tuple[int, int], search: Sequence[str]) -> int:
     """Return the number of combinations of a shift and a scale that :func:`align` tries at most."""
-    scales = trial_scales(shape, frame, search)
-    if not len(scales):
-        return 0
-    shifts = [_n_shifts(shape, frame, scale) for scale in scales]
-    refined = N_REFINED * N_STEPS * _n_shifts(shape, frame, scales[-1]) if len(scales) > len(SEARCHES) else 0
-    return sum(shifts) + refined
-
-
-def _n_shifts(shape: tuple[int, int], frame: tuple[int, int], scale: float) -> int:
-    height, width = _sensor_size(shape, frame, scale)
-    return (frame[0] - height + 1) * (frame[1] - width + 1)
+    sizes = [_sensor_size(shape, frame, float(scale)) for scale in trial_scales(shape, frame, search)]
+    shifts = [(frame[0] - height + 1) * (frame[1] - width + 1) for height, width in sizes]
+    return sum(shifts) + (N_REFINED * N_STEPS * shifts[-1] if len(shifts) > len(SEARCHES) else 0)
 
 
 def _sensor_size(shape: tuple[int, int], frame: tuple[int, int], scale: float) -> tuple[int, int]:

@@ -103,8 +103,8 @@ class LikelihoodRatios:
 def bounded_steps(matches: Float64, impostors: Float64) -> tuple[Float64, Float64]:
     """Return the starts and the bounded decimal logarithms of the steps of sorted known scores."""
     scores, places = np.unique(np.concatenate([matches, impostors]), return_inverse=True)
-    counts = np.stack([np.bincount(places[: len(matches)], minlength=len(scores)), np.zeros(len(scores), int)])
-    counts[1] = np.bincount(places[len(matches) :], minlength=len(scores))
+    parts = places[: len(matches)], places[len(matches) :]
+    counts = np.stack([np.bincount(one, minlength=len(scores)) for one in parts])
     counts = np.column_stack([[1, 0], counts, [0, 1]])  # a match below and an impostor above all scores
     totals = counts.sum(axis=0)
     shares = scipy.optimize.isotonic_regression(counts[0] / totals, weights=totals).x
@@ -192,17 +192,13 @@ class CameraCalibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return a record of plain values."""
+        plain = ("source", "n_photographs", "n_cameras", "date", "models", "photographs")
         return {
             "format": FORMAT,
             "impostors": {name: one.tolist() for name, one in self.by_condition.items()},
             "matches": self.matches.tolist(),
             "ratios": None if self.ratios is None else self.ratios.to_json(),
-            "source": self.source,
-            "n_photographs": self.n_photographs,
-            "n_cameras": self.n_cameras,
-            "date": self.date,
-            "models": self.models,
-            "photographs": self.photographs,
+            **{name: getattr(self, name) for name in plain},
         }
 
     @classmethod

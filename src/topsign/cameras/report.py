@@ -56,7 +56,7 @@ STYLE = (
     ".unsure{color:var(--gold);font-weight:650}.photograph{display:flex;gap:1rem;align-items:flex-start}"
     ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
     ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
-    ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
+    ".summary td:nth-child(n+5){white-space:nowrap}.signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
     "@media (max-width:40rem){.photograph{display:block}.numbers td{text-align:left!important}}"
     "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
     "p:has(+.scroll){break-after:avoid}h2{font-size:1.1rem;margin-top:1.2rem}"
@@ -71,20 +71,8 @@ SIGNATURES = '<div class="signatures"><div>Examiner: signature, date</div><div>R
 
 COLUMNS = (
     *("photograph", "result", "camera", "score", "p_value", "log10_p_value", "e_value", "log10_e_value"),
-    *(
-        "log10_likelihood_ratio",
-        "words",
-        "pce",
-        "orientation",
-        "scale",
-        "left",
-        "top",
-        "width",
-        "height",
-        "condition",
-        "sha256",
-        "problem",
-    ),
+    *("log10_likelihood_ratio", "words", "pce", "orientation", "scale", "left", "top", "width", "height"),
+    *("condition", "sha256", "problem"),
 )
 """Columns of the table of a batch; values that do not apply are None."""
 
@@ -295,7 +283,7 @@ def _case_body(
     yield from table_rows("facts", ["", ""], facts)
     yield '<h2 id="summary">Summary</h2>'
     titles = ["", "Photograph", "Result", "Camera", "Score", "E-value", "log10 LR", "PCE"]
-    yield from table_rows("", titles, [_summary_row(number, one) for number, one in enumerate(judged, 1)])
+    yield from table_rows("summary", titles, [_summary_row(number, one) for number, one in enumerate(judged, 1)])
     if refused:
         yield "<p>These files cannot be judged:</p><ul>"
         yield from (f"<li>{escape(str(one))}</li>" for one in refused)
