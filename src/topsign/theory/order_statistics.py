@@ -239,7 +239,6 @@ def _normal_mean(rank: int, n: int) -> float:
     ).tolist()
     nodes, node_weights = legendre_rule(400)
     x = low + (high - low) * (1 + nodes) / 2
-    log_beta = scipy.special.gammaln(rank) + scipy.special.gammaln(n - rank + 1) - scipy.special.gammaln(n + 1)
-    log_density = (rank - 1) * scipy.special.log_ndtr(-x) + (n - rank) * scipy.special.log_ndtr(x) - x**2 / 2 - log_beta
+    log_density = (rank - 1) * scipy.special.log_ndtr(-x) + (n - rank) * scipy.special.log_ndtr(x) - x**2 / 2
     density = node_weights * np.exp(log_density - log_density.max())
     return float(density @ x / density.sum())
