@@ -50,6 +50,7 @@ def test_an_orthonormal_pool_detects_better(scoring, n_bits, n_pool, gaussian, o
             assert_allclose(curve.d_prime, expected, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["gaussian", "hadamard"])
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 def test_curves_agree_with_simulation(rng, pool, scoring):

@@ -165,6 +165,7 @@ def on_terminal(*command):
     return content.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_control_characters_are_escaped_on_a_terminal(signals, tmp_path):
     ids = [EVIL, *(f"d{row}" for row in range(1, 300))]
     make(signals, tmp_path, ids=ids, metadata=[{"x": EVIL}, *[None] * 299]).close()

@@ -9,6 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "statistics"))
 import false_alarms
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("own", [True, False], ids=["own signals", "impostors"])
 @pytest.mark.parametrize(

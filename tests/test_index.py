@@ -375,6 +375,7 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     assert index.nbytes < 0.55 * held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_adding_holds_few_codes_twice(rng, monkeypatch, shuffled):
     """Codes are made as rows and stored in blocks, piece by piece."""
