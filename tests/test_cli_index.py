@@ -367,7 +367,10 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ("regions a.topsign --check queries.npy --n-regions 9", 2, "--n-regions has no effect with --check"),
         ("remove a.topsign 9999", 2, "9999 is not"),
         ("export a.topsign -o codes.csv", 2, "a .csv file holds text: use --form bits or --form sparse"),
-        ("verify a.topsign --scheduler tcp://127.0.0.1:1", 1, "no scheduler answers at tcp://127.0.0.1:1"),
+        pytest.param(
+            *("verify a.topsign --scheduler tcp://127.0.0.1:1", 1, "no scheduler answers at tcp://127.0.0.1:1"),
+            marks=pytest.mark.slow,  # it waits for ten seconds
+        ),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):
