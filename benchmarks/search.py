@@ -117,11 +117,14 @@ def filled(family, n_entries, n_features, n_bytes, rng, per_segment=100_000):
     index = index_of(family, n_features, n_bytes, **extra)
     rows = random_blocks(index.recipe, rng, min(n_entries, 100_000)).rows()
     rows = np.tile(rows, (min(n_entries, per_segment) // len(rows), 1))
-    with index._store.change() as change:
+
+    def fill(change):
         for start in range(0, n_entries, len(rows)):
             ids = np.arange(start, min(n_entries, start + len(rows)))
             change.add(make_segments(ids, rows[: len(ids)]))
             change.next_id = int(ids[-1]) + 1
+
+    index._store.apply(fill)
     return index
 
 
