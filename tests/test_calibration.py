@@ -10,6 +10,7 @@ import scipy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
+from topsign.index import significance
 from topsign.index.significance import best_statistics, own_scores, random_scores
 from topsign.paper.heads import load_cifar10_head
 from topsign.search import query_blocks
@@ -465,3 +466,27 @@ def test_repeated_impostors_count_once(rng, family):
     with pytest.raises(ValueError, match="takes at least 153 impostors to calibrate with, got 10; each counts once"):
         index.calibrate(np.repeat(rng.standard_normal((10, 128)), 60, axis=0))
     assert index.calibration is None
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_null_is_checked_once_and_not_at_every_search(rng, monkeypatch, calibrated):
+    checked, plain = [], significance.check_pairs
+    monkeypatch.setattr(
+        significance, "check_pairs", lambda *args, **options: checked.append(1) or plain(*args, **options)
+    )
+    index = ts.Index(64, family="sign", n_bytes=8)
+    index.add(rng.standard_normal((1000, 64)))
+    if calibrated:
+        index.calibrate(rng.standard_normal((400, 64)))
+    queries = rng.standard_normal((5, 64))
+    for _ in range(3):
+        index.within(queries, false_alarm=0.1)
+    index.within(queries, false_alarm=0.05)
+    assert len(checked) == 1
+    index.within(queries, false_alarm=0.2)  # more matches might be a flood
+    index.add(rng.standard_normal((1000, 64)))
+    index.within(queries, false_alarm=0.1)
+    assert len(checked) == 3
+    for _ in range(3):
+        index.search(queries)
+    assert len(checked) == 3 + (not calibrated)

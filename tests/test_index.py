@@ -569,6 +569,7 @@ CALLS = [
     (lambda: made().search(X, rescore=9), ValueError, "rescore=9 candidates are fewer than k=10"),
     (lambda: made("sign").search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
+    (lambda: made().within(X, threshold=0.1, force=True), ValueError, "force goes with false_alarm: matches within"),
     (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
     (
         lambda: made().within(X, threshold=0.1, scoring="hamming"),

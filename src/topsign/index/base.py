@@ -207,9 +207,10 @@ class BaseIndex(ABC):
         """Return the entry with this id; raise KeyError if there is none."""
         if not isinstance(id, (int, np.integer, str)):
             raise TypeError(f"index[id] needs one id (integer or string), got {id!r}; use index.get(ids) for several")
-        if id not in self:
+        entries = self._entries() if isinstance(self._state, LearnedIndex) else None
+        if entries is None or id not in entries:
             raise KeyError(id)
-        return self.get([id])[0]
+        return entries.get([id])[0]
 
     def get(self, ids: npt.ArrayLike) -> Entries:
         """Return codes and metadata of one or several entries in the given order; unknown ``ids`` raise."""
@@ -367,12 +368,14 @@ class BaseIndex(ABC):
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         limit = RangeLimit.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
+        if check_flag(force, "force") and false_alarm is None:
+            raise ValueError("force goes with false_alarm: matches within another limit are never refused")
         queries = self._checked(queries, "queries")
         whole = self._entries()
         entries = whole.filtered(among, where)
         limit = limit.for_entries(len(entries))
         if limit.is_level and adaptive_bits is None:
-            calibration, force = self._state.calibration, check_flag(force, "force")
+            calibration = self._state.calibration
             self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
             if calibration is not None:
                 self._learned().significance.observe(whole, queries, scoring, calibration)
