@@ -490,6 +490,7 @@ class ScoreCalibration:
         least, n_corpora = float(record["least_share"]), float(record["n_corpora"])
         own, groups = record["own"], record["groups"]
         fine = np.isfinite(pairs).all() and 0 < least <= 1 <= n_corpora < math.inf
+        fine &= (slopes is None or least < 1) and abs(pairs[0][0]) < 1.1 and 0 <= pairs[0][1] < 5  # as jackknives are
         if not (fine and isinstance(own, bool) and isinstance(groups, Mapping)):
             raise ValueError("its values are out of range")
         if nested and groups:
