@@ -121,6 +121,8 @@ CALLS = {
         ),
     ],
     TypeError: [
+        (lambda: ts.Encoder(8, nbytes=4), "Encoder() has no parameter nbytes: did you mean n_bytes?"),
+        (lambda: ts.open_index("x", readony=True), "open_index() has no parameter readony: did you mean readonly?"),
         (lambda: PROJECTION.apply(X.astype(complex)), "must be real numbers"),
         (lambda: PROJECTION.apply(X.astype(np.longdouble)), "at most float64"),
         (lambda: PROJECTION.apply([["a"] * 20]), "must be real numbers"),

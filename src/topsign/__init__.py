@@ -19,19 +19,7 @@ _HOMES = {
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("Head",), "heads"),
     **dict.fromkeys(("CompressedLinearClassifier", "CompressionReport"), "heads.classifier"),
-    **dict.fromkeys(
-        (
-            "Entries",
-            "Entry",
-            "Index",
-            "Match",
-            "Matches",
-            "Neighbors",
-            "Pairs",
-            "open_index",
-        ),
-        "index",
-    ),
+    **dict.fromkeys(("Entries", "Entry", "Index", "Match", "Matches", "Neighbors", "Pairs", "open_index"), "index"),
     **dict.fromkeys(("threads",), "kernels"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(

@@ -56,15 +56,10 @@ class Codes:
         self.data = np.ascontiguousarray(data)
         recipe.check(self.data)
 
-    @classmethod
-    def unchecked(cls, data: Bytes, recipe: Recipe) -> Self:
-        """Return codes, ``data``, of this ``recipe`` that our own kernels packed, without checking them."""
-        return cls(data, recipe=recipe, checked=True)
-
     @staticmethod
     def empty(recipe: Recipe) -> Codes:
         """Return an empty collection of codes of this ``recipe``."""
-        return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe)
+        return recipe.codes_type(np.empty((0, recipe.code_bytes), np.uint8), recipe=recipe, checked=True)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Self]) -> Self:
@@ -80,7 +75,7 @@ class Codes:
                     f"codes to concatenate must have equal recipes, got {ours} and {theirs}; encode all signals with "
                     "one encoder"
                 )
-        return cls.unchecked(np.concatenate([part.data for part in parts]), first)
+        return cls(np.concatenate([part.data for part in parts]), recipe=first, checked=True)
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +96,7 @@ class Codes:
 
         "codes" are the packed bytes, "dense" the reconstructions; families may have further forms.
         """
-        self.check_form(form)
+        self._check_form(form)
         return {"vector": self.decode()} if form == "dense" else {"code": self.data}
 
     @classmethod
@@ -113,7 +108,7 @@ class Codes:
             raise ValueError(f"codes cannot be made from form={form!r}")
         return cls(values["code"], recipe=recipe)
 
-    def check_form(self, form: str) -> None:
+    def _check_form(self, form: str) -> None:
         """Raise ValueError if these codes do not have a ``form``."""
         if form not in self.forms:
             known = ", ".join(map(repr, self.forms))
@@ -131,7 +126,7 @@ class Codes:
     def __getitem__(self, index: Any) -> Self:
         """Return the chosen codes, always as a collection: an integer gives a collection of one."""
         index = [index] if isinstance(index, (int, np.integer)) else index
-        return self.unchecked(np.ascontiguousarray(self.data[index]), self.recipe)
+        return type(self)(np.ascontiguousarray(self.data[index]), recipe=self.recipe, checked=True)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):

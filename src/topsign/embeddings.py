@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
-from ._arrays import Array, Bytes, Float32, Float64, Int32
+from ._arrays import Array, Bytes, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
@@ -133,7 +133,8 @@ class UniversalEmbedding(_Embedding):
         check_finite(checked)
         self._make_projection(n_bits)
         self._compare_step(step, checked)
-        self.dither_ = universal_dither(self.seed_, n_bits, step) if self.dither else np.zeros(n_bits)
+        cells = uniforms(self.seed_, "universal dither", 0, n_bits) if self.dither else np.zeros(n_bits)
+        self.dither_ = cells * (2 * step)
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
@@ -142,7 +143,8 @@ class UniversalEmbedding(_Embedding):
         signals = check_signals(self, signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
         for block, projected in project_blocks(self.projection_, signals):
-            out[block.rows] = universal_bits(projected, self.dither_, self.step)
+            cells = np.floor((projected + self.dither_) / self.step)
+            out[block.rows] = np.packbits(cells % 2 == 1, axis=1, bitorder="little")
         return out
 
     def _compare_step(self, step: float, signals: Array) -> None:
@@ -226,14 +228,3 @@ class AdaptiveEmbedding(_Embedding):
             given = np.atleast_2d(np.asarray(given))
         signals = check_signals(self, given)
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
-
-
-def universal_dither(seed: int, n_bits: int, step: float) -> Float64:
-    """Return uniform values in [0, 2 * step), one per projection, determined by the projection's seed."""
-    return uniforms(seed, "universal dither", 0, n_bits) * (2 * step)
-
-
-def universal_bits(projected: Float32, dither: Float64, step: float) -> Bytes:
-    """Return ``floor((projected + dither) / step) mod 2``, packed."""
-    cells = np.floor((projected + dither) / step)
-    return np.packbits(cells % 2 == 1, axis=1, bitorder="little")

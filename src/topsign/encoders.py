@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ._arrays import Float32
+from ._checks import suggests_keywords
 from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
 from ._lazy import load_extension
 from ._random import RandomState
@@ -50,6 +51,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
 
     recipe_: Recipe
 
+    @suggests_keywords
     def __init__(
         self,
         n_features: int | None = None,
@@ -97,7 +99,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         """
         check_is_fitted(self)
         codes = encode(self.recipe_, as_fitted_signals(self, signals))
-        return self.recipe_.codes_type.unchecked(codes, self.recipe_)
+        return self.recipe_.codes_type(codes, recipe=self.recipe_, checked=True)
 
     def decode(self, codes: Codes) -> Float32:
         """Return signals reconstructed from their ``codes``, see :meth:`topsign.Codes.decode`."""

@@ -120,7 +120,8 @@ class SourceOptions:
         """Return the names of the id and metadata columns."""
         from ..signals import TableColumns
 
-        return TableColumns.of(self.id_column, self.metadata_columns)
+        names = (self.metadata_columns or "").split(",")
+        return TableColumns(self.id_column, tuple(name.strip() for name in names if name.strip()))
 
     def open_files(self, signals: str) -> list[SignalFile]:
         """Describe the files of the signals."""

@@ -218,6 +218,16 @@ def run_all(
             client.cancel(list(waiting))
 
 
+def run_each(
+    client: Client, jobs: Iterable[Job], submit: Callable[[Job], Future], *, name: Callable[[Job], str] = str
+) -> Iterator[tuple[Job, Any]]:
+    """Yield each job of :func:`run_all` with its result; raise the first exception."""
+    for job, result, error in run_all(client, jobs, submit, name=name):
+        if error is not None:
+            raise error
+        yield job, result
+
+
 def _drain(jobs: list[tuple[Job, int]]) -> Iterator[tuple[Job, int]]:
     while jobs:
         yield jobs.pop()

@@ -34,7 +34,7 @@ from ..store.backends import Backend
 from ..store.folder_store import FolderChange, FolderStore
 from ..store.stored_columns import open_segment
 from ..store.versions import PENDING, SegmentRecord
-from .cluster import resolve_client, run_all, send
+from .cluster import resolve_client, run_all, run_each, send
 from .segment_encoding import EncodedSegment, PlannedSegment, SegmentFormat, encode_segment, plan_segments
 
 SEGMENT_BYTES = 2**26
@@ -126,25 +126,31 @@ def encode(
     client, columns = resolve_client(client), TableColumns(id_column, tuple(metadata_columns))
     if segment_entries is not None:
         check_count(segment_entries, "segment_entries")
-    _check_encoder(encoder)
+    if isinstance(encoder, Encoder):
+        check_is_fitted(encoder)
+    elif not isinstance(encoder, (Index, Recipe)):
+        raise TypeError(f"encoder must be a fitted encoder, an Index or a Recipe, got {type(encoder).__name__}")
     if originals is not None:
         check_choice(originals, "originals", ORIGINAL_TYPES)
-    source = FileSource(client, list_files(signals), vector_column, columns)
-    recipe = _recipe_of(encoder, metric, source, out)
-    source.check(recipe.n_features)
+    files = _describe_files(client, list_files(signals), vector_column, columns.names)
+    recipe = _recipe_of(encoder, metric, files, out)
+    _check_length(files, recipe.n_features)
     kept = encoder.originals if isinstance(encoder, Index) else None
     store = _open_store(out, recipe, originals or kept)
     if originals not in (None, store.originals):
         raise ValueError(f"{store.path} has originals={store.originals!r}, got originals={originals!r}")
-    missing = _missing(store, source.records())
+    named = {"columns": list(columns.names)} if columns.names else {}
+    records = [file.to_json() | named | {"taken": file.n_signals} for file in files]
+    missing = _missing(store, {record["url"]: record for record in records})
     if not missing:
         return _result(store, 0)
     if store.snapshot.has_text_ids and id_column is None:
         raise ValueError(f"the ids in {store.path} are texts; name the column of ids with id_column")
     limit = segment_entries or max(1, SEGMENT_BYTES // (recipe.code_bytes + 16))
-    n_entries = source.n_signals(missing)
+    new = [file for file, record in zip(files, records, strict=True) if record["url"] in missing]
+    n_entries = sum(file.n_signals for file in new)
     first_id = _reserve(store, n_entries)
-    plans = source.plan(missing, first_id, limit)
+    plans = list(plan_segments(new, first_id, limit, columns))
     form = SegmentFormat(recipe, store.originals, IndexRegions(recipe, store).regions(store.now.tables))
     encoded = _run(client, store, form, plans, progress)
     _commit(client, store, form, encoded, missing, first_id, n_entries, explicit=id_column is not None)
@@ -158,17 +164,10 @@ def _result(store: FolderStore, n_written: int) -> EncodingResult:
 # Recipe and store
 
 
-def _check_encoder(encoder: object) -> None:
-    if not isinstance(encoder, (Encoder, Index, Recipe)):
-        raise TypeError(f"encoder must be a fitted encoder, an Index or a Recipe, got {type(encoder).__name__}")
-    if isinstance(encoder, Encoder):
-        check_is_fitted(encoder)
-
-
-def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: FileSource, out: Location) -> Recipe:
+def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, files: list[SignalFile], out: Location) -> Recipe:
     """Return the recipe of an encoder, index or recipe."""
     if isinstance(encoder, Index) and (deferred := deferred_of(encoder)) is not None:
-        recipe = _learn(deferred, source, out)
+        recipe = _learn(deferred, files, out)
     elif isinstance(encoder, Index):
         recipe = encoder.recipe
     else:
@@ -182,11 +181,12 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: Fi
     return made
 
 
-def _learn(deferred: DeferredIndex, source: FileSource, out: Location) -> Recipe:
+def _learn(deferred: DeferredIndex, files: list[SignalFile], out: Location) -> Recipe:
     """Learn the recipe of an index from the signals, or return that of an existing index in ``out``."""
     if not exists(out):
-        source.check(deferred.n_features)
-        return deferred.recipe_type.learn(source.rows(), **deferred.parameters)
+        _check_length(files, deferred.n_features)
+        rows: Any = FilesRows(files)
+        return deferred.recipe_type.learn(rows, **deferred.parameters)
     recipe, store = replace(deferred, path=resolve(out)).open_existing()
     store.close()
     return recipe
@@ -331,46 +331,27 @@ def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoRetur
 # Signals
 
 
-class FileSource:
-    """Signal files, whose headers are read by the workers."""
+def _describe_files(
+    client: Client, places: list[Place], vector_column: str | None, aside: tuple[str, ...]
+) -> list[SignalFile]:
+    """Describe signal files, whose headers are read by the workers."""
+    groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
+    submit = partial(client.submit, _open_group, vector_column, aside, pure=False)
+    found: dict[str, SignalFile] = {}
+    for _, files in run_each(client, groups, submit, name=lambda group: f"headers from {group[0].url} on"):
+        found |= {file.url: file for file in files}
+    ordered = [found[place.url] for place in places]
+    check_same_columns(ordered)
+    if not any(file.n_signals for file in ordered):
+        raise ValueError(f"{ordered[0].url} and all other files contain no signals")
+    return ordered
 
-    def __init__(self, client: Client, places: list[Place], vector_column: str | None, columns: TableColumns) -> None:
-        self._client, self._columns = client, columns
-        groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
-        found: dict[str, SignalFile] = {}
-        submit = partial(client.submit, _open_group, vector_column, columns.names, pure=False)
-        for _, files, error in run_all(client, groups, submit, name=lambda group: f"headers from {group[0].url} on"):
-            if error is not None:
-                raise error
-            found |= {file.url: file for file in files}
-        self._files = [found[place.url] for place in places]
-        check_same_columns(self._files)
-        if not any(file.n_signals for file in self._files):
-            raise ValueError(f"{self._files[0].url} and all other files contain no signals")
 
-    def check(self, n_features: int) -> None:
-        """Raise ValueError if signals have another length."""
-        for file in self._files:
-            if file.n_signals and file.n_features != n_features:
-                raise ValueError(
-                    f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}"
-                )
-
-    def rows(self) -> Any:
-        """Return all signals as rows that are read when sliced."""
-        return FilesRows(self._files)
-
-    def records(self) -> dict[str, Record]:
-        named = {"columns": list(self._columns.names)} if self._columns.names else {}
-        records = [file.to_json() | named | {"taken": file.n_signals} for file in self._files]
-        return {record["url"]: record for record in records}
-
-    def n_signals(self, missing: dict[str, Record]) -> int:
-        return sum(record["taken"] for record in missing.values())
-
-    def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
-        new = [file for file in self._files if file.to_json()["url"] in missing]
-        return list(plan_segments(new, first_id, limit, self._columns))
+def _check_length(files: list[SignalFile], n_features: int) -> None:
+    """Raise ValueError if signals have another length."""
+    for file in files:
+        if file.n_signals and file.n_features != n_features:
+            raise ValueError(f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}")
 
 
 def _open_group(vector_column: str | None, aside: tuple[str, ...], places: tuple[Place, ...]) -> list[SignalFile]:
@@ -397,14 +378,14 @@ def check_unique(
     def find(part: int) -> Any:
         return client.submit(_find_twice, [client.submit(getitem, one, part, pure=False) for one in keys], pure=False)
 
-    repeated = [_unwrap(found, error) for _, found, error in run_all(client, range(len(groups)), find)]
+    repeated = [found for _, found in run_each(client, range(len(groups)), find)]
     chosen = np.unique(np.concatenate(repeated))[:SHOWN]
     if not chosen.size:
         return
     counts: Counter[Any] = Counter()
     look = partial(client.submit, _ids_of, backend, sent, texts=texts, keys=chosen, pure=False)
-    for _, ids, error in run_all(client, groups, look):
-        counts.update(_unwrap(ids, error))
+    for _, ids in run_each(client, groups, look):
+        counts.update(ids)
     twice = sorted(id for id, count in counts.items() if count > 1)  # hashes of different texts may collide
     if twice:
         raise ValueError(f"ids must differ, but {format_list(np.array(twice, object))} given more than once")
@@ -419,12 +400,6 @@ def _group(records: list[SegmentRecord]) -> list[tuple[SegmentRecord, ...]]:
         groups[-1].append(record)
         held += record.file.entries
     return [tuple(group) for group in groups]
-
-
-def _unwrap(value: Any, error: Exception | None) -> Any:
-    if error is not None:
-        raise error
-    return value
 
 
 def _keys(backend: Backend, recipe: Recipe, record: SegmentRecord, texts: bool) -> tuple[Array, Any]:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,7 @@ class ClusterEntries:
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
         """Fetch the same random entries that a single machine would draw."""
         if self.internal_ids is not None or self.where is not None:
-            ids = np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)]))
-            return self._fetch(rng.choice(ids, n_entries, replace=False))
+            return self._fetch(rng.choice(self._all_ids(), n_entries, replace=False))
         rows = np.sort(self.snapshot.draw(n_entries, rng))
         owners = np.searchsorted(self.snapshot.starts, rows, side="right") - 1
         names = list(self.placement.records)
@@ -176,7 +176,11 @@ class ClusterEntries:
 
     @property
     def ids(self) -> Ids:
-        return self.user_ids(np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)])))
+        return self.user_ids(self._all_ids())
+
+    def _all_ids(self) -> Int64:
+        """Return the internal ids of the considered entries, ascending."""
+        return np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(attrgetter("ids"))]))
 
     def __contains__(self, id: object) -> bool:
         try:
@@ -206,14 +210,18 @@ class ClusterEntries:
         if not self.has_text_ids:
             return ids
         known = ids >= 0
-        named = dict(pair for answer in self._by_id(_name_entries, ids[known]) for pair in answer)
+        named = self._texts("text_ids", ids[known])
         out = np.full(ids.shape, None, object)
         out[known] = as_texts(named[id] for id in ids[known].tolist())
         return out
 
     def notes(self, ids: Int64) -> list[Note]:
-        texts = dict(pair for answer in self._by_id(_texts_of_entries, ids) for pair in answer)
+        texts = self._texts("texts", ids)
         return parse_notes(texts.get(id, b"") for id in ids.tolist())
+
+    def _texts(self, method: str, ids: Int64) -> dict[int, Any]:
+        """Return the results of a method of snapshots by internal id."""
+        return dict(pair for answer in self._by_id(partial(_texts_of_entries, method), ids) for pair in answer)
 
     def _fetch(self, internal_ids: Int64) -> Snapshot:
         """Return the entries with these internal ids, in this process; unknown ones are left out."""
@@ -342,25 +350,12 @@ def _find_text_ids(snapshot: Snapshot, texts: Sequence[bytes]) -> list[tuple[byt
     return [(texts[at], id) for at, id in zip(held.tolist(), internal_ids, strict=True)]
 
 
-def _list_ids(snapshot: Snapshot) -> Int64:
-    return snapshot.ids
-
-
-def _found_here(segments: list[Segment], internal_ids: Int64) -> tuple[Snapshot, Int64, Int64]:
-    """Return the snapshot, the internal ids found in it, and their rows."""
+def _texts_of_entries(method: str, segments: list[Segment], internal_ids: Int64) -> list[tuple[int, Any]]:
+    """Return the internal ids found here, each with its text by a method of the snapshot."""
     snapshot = Snapshot(tuple(segments))
     rows = snapshot.locate(internal_ids)
-    return snapshot, internal_ids[rows >= 0], rows[rows >= 0]
-
-
-def _name_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, str]]:
-    snapshot, here, rows = _found_here(segments, internal_ids)
-    return list(zip(here.tolist(), snapshot.text_ids(rows), strict=True))
-
-
-def _texts_of_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, bytes]]:
-    snapshot, here, rows = _found_here(segments, internal_ids)
-    return [(id, text) for id, text in zip(here.tolist(), snapshot.texts(rows), strict=True) if text]
+    texts = getattr(snapshot, method)(rows[rows >= 0])
+    return list(zip(internal_ids[rows >= 0].tolist(), texts, strict=True))
 
 
 def _take_entries(segments: list[Segment], internal_ids: Int64) -> list[Segment]:

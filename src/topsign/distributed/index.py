@@ -16,7 +16,7 @@ from ..search import ENGINE, SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
 from ..store import open_store
 from ..store.folder_store import FolderStore, OpenVersion
-from .cluster import resolve_client, run_all, send
+from .cluster import resolve_client, run_each, send
 from .entries import ClusterEntries
 from .placement import Placement
 
@@ -106,7 +106,7 @@ class ClusterIndex(Index):
     def _load(self, now: OpenVersion) -> tuple[str, ClusterEntries]:
         before = None if self._loaded is None else self._loaded[1].placement
         placement = Placement(self._client, self._folder.backend, self._sent, now.manifest.segments, like=before)
-        placement.ask(_count_segments)  # report damage now
+        placement.ask(len)  # report damage now
         entries = ClusterEntries(self.recipe, self._sent, placement, now.snapshot, now.tables, len(now.snapshot))
         return now.manifest.token, entries
 
@@ -125,11 +125,8 @@ class ClusterIndex(Index):
         """Yield the result of a task for each segment, in any order."""
         records = list(jobs)
         done, total = 0, sum(record.file.entries for record in records)
-        for record, result, error in run_all(
-            self._client, records, lambda record: self._client.submit(task, record, pure=False), name=_name_of
-        ):
-            if error is not None:
-                raise error
+        submit = partial(self._client.submit, task, pure=False)
+        for record, result in run_each(self._client, records, submit, name=lambda one: f"segment {one.file.name}"):
             done += record.file.entries
             if progress is not None:
                 progress(done, total)
@@ -158,12 +155,3 @@ class ClusterIndex(Index):
         if self._loaded is None:
             return f"ClusterIndex({self.path!r}, closed)"
         return f"ClusterIndex({self.path!r}, version {self.version}, {len(self)} entries, {self.recipe.summary})"
-
-
-def _name_of(record: Any) -> str:
-    return f"segment {record.file.name}"
-
-
-def _count_segments(segments: list[Any]) -> int:
-    """On a worker: return how many segments were loaded."""
-    return len(segments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,6 @@ from ..store.versions import SegmentRecord
 ENCODED_ROWS = 8192
 """Signals per encoded block, whose codes are in memory in addition to those of the segment."""
 
-NO_COLUMNS = TableColumns()
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -45,7 +43,7 @@ class PlannedSegment:
 
     first_id: int
     parts: tuple[Piece, ...]
-    columns: TableColumns = NO_COLUMNS  # id and metadata columns of tables
+    columns: TableColumns = field(default_factory=TableColumns)  # id and metadata columns of tables
 
     @property
     def n_entries(self) -> int:
@@ -64,7 +62,7 @@ class PlannedSegment:
 
 
 def plan_segments(
-    files: list[SignalFile], first_id: int, limit: int, columns: TableColumns = NO_COLUMNS
+    files: list[SignalFile], first_id: int, limit: int, columns: TableColumns
 ) -> Iterator[PlannedSegment]:
     """Yield segments of ``limit`` entries over all files in order."""
     parts: list[Piece] = []

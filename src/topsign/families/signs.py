@@ -246,7 +246,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
 
     def features(self, codes: Bytes, norms: Float32) -> Any:
         """Return rows of +-1 at the locations of a code, sparse unless a code keeps all."""
-        rows: scipy.sparse.csr_array = self.codes_type.unchecked(codes, self).to_sparse()  # type: ignore[attr-defined]
+        rows: scipy.sparse.csr_array = self.codes_type(codes, recipe=self, checked=True).to_sparse()  # type: ignore[attr-defined]
         if not norms.all():
             rows.data[np.repeat(norms == 0, self.n_kept)] = 0
             rows.eliminate_zeros()
@@ -324,7 +324,7 @@ class SignCodes(Codes):
 
     def to_form(self, form: str) -> dict[str, Array]:
         """Return the codes in a ``form`` for other programs; ``form="bits"`` is :meth:`to_bits`."""
-        self.check_form(form)
+        self._check_form(form)
         return {"bits": self.to_bits()} | self._factors() if form == "bits" else super().to_form(form)
 
     @classmethod
@@ -469,7 +469,7 @@ class LocatedCodes(SignCodes):
 
     def to_form(self, form: str) -> dict[str, Array]:
         """Return the codes in a ``form`` for other programs; ``form="sparse"`` are locations and signs."""
-        self.check_form(form)
+        self._check_form(form)
         if form != "sparse":
             return super().to_form(form)
         located: dict[str, Array] = {"locations": self.locations, "signs": self.signs}

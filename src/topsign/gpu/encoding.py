@@ -264,7 +264,7 @@ class DeviceEncoder:
         """Return one code per signal, with the bytes of the CPU encoder; signals may be CUDA tensors."""
         values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
         made = encode(self.recipe, values, encoder=self._encoder)
-        return self.recipe.codes_type.unchecked(made, self.recipe)
+        return self.recipe.codes_type(made, recipe=self.recipe, checked=True)
 
     def __repr__(self) -> str:
         return f"DeviceEncoder({self.recipe.family} codes of {self.recipe.n_features} features on {self.device})"

@@ -298,7 +298,7 @@ class LocalEntries:
         recipe, snapshot = self.recipe, self.snapshot
         rows = rows_of(snapshot, ids)
         codes = snapshot.gather("codes", rows) if rows.size else np.empty((0, recipe.code_bytes), np.uint8)
-        found = recipe.codes_type.unchecked(codes, recipe)
+        found = recipe.codes_type(codes, recipe=recipe, checked=True)
         internal = snapshot.gather("ids", rows).astype(np.int64)
         return Entries(self.user_ids(internal), found, snapshot.notes(rows), snapshot.signals(rows))
 

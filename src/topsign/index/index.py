@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Float32
-from .._checks import as_signals, check_flag, check_metadata, names_of_columns
+from .._checks import as_signals, check_flag, check_metadata, names_of_columns, suggests_keywords
 from .._files import Record
 from .._lazy import load_extension
 from .._random import RandomState
@@ -472,6 +472,7 @@ def index_of(recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> Index:
     return made
 
 
+@suggests_keywords
 def open_index(
     path: Path,
     *,

@@ -120,12 +120,6 @@ class TableColumns:
     id_column: str | None = None
     metadata_columns: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, id_column: str | None, metadata_columns: str | None) -> TableColumns:
-        """Parse the command line's options; metadata columns are separated by commas."""
-        names = (metadata_columns or "").split(",")
-        return cls(id_column, tuple(name.strip() for name in names if name.strip()))
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all these columns, the id column first."""
