@@ -361,7 +361,11 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ("plan --recall .9 --costs c.json --n-entries nan", 2, "--costs: cannot read c.json"),
         ("plan --correlation .1 --plot p.txt", 2, "--plot must be one of .png, .svg, .pdf, got p.txt"),
         ("evaluate signals.npy --page signals.npy", 2, "--page: signals.npy cannot be made: File exists"),
-        ("remove a.topsign --ids words.txt", 2, "the ids of this index are integers, got 'one'"),
+        ("remove a.topsign --ids words.txt", 2, "the ids of this index are integers in [0, 2**63), got 'one'"),
+        ("get a.topsign 9223372036854775808", 2, "integers in [0, 2**63), got '9223372036854775808'"),
+        ("build lengths -o b.topsign --family sign", 2, "2.npy has signals of 127 features"),
+        ("evaluate lengths", 2, "2.npy has signals of 127 features"),
+        ("calibrate a.topsign lengths", 2, "2.npy has signals of 127 features"),
         ("dedupe a.topsign -o g.txt --scheduler local", 2, "--output must be one of .parquet, .csv, .json, got g.txt"),
         ("dedupe a.topsign --false-alarm .5 --threshold .9", 2, "give --false-alarm or --threshold, not both"),
         ("regions a.topsign --check queries.npy --n-regions 9", 2, "--n-regions has no effect with --check"),
@@ -376,6 +380,9 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):
     np.save("few.npy", [1, 2])
     Path("words.txt").write_text("7\none\n")
+    Path("lengths").mkdir()
+    np.save("lengths/1.npy", np.load("signals.npy"))
+    np.save("lengths/2.npy", np.load("signals.npy")[:, 1:])
     before = ts.open_index("a.topsign").ids
     assert words in run(command, code=code)
     np.testing.assert_array_equal(ts.open_index("a.topsign").ids, before)
@@ -394,6 +401,7 @@ def test_integer_ids_are_read_from_text(built):
     run("add a.topsign two.npy --ids ids.txt")
     assert json.loads(run("list a.topsign --json"))[-2:] == [700, 701]
     assert "2 removed, 300 entries left" in run("remove a.topsign --ids ids.txt")
+    assert "1 removed, 299 entries left" in run("remove a.topsign 7 7")
     ts.Index(N_FEATURES, family="grouped", n_bytes=8, path="empty.topsign").close()
     run("add empty.topsign two.npy --ids ids.txt")
     assert json.loads(run("list empty.topsign --json")) == ["700", "701"]

@@ -96,7 +96,7 @@ class Codes:
 
         "codes" are the packed bytes, "dense" the reconstructions; families may have further forms.
         """
-        self._check_form(form)
+        self.check_form(form)
         return {"vector": self.decode()} if form == "dense" else {"code": self.data}
 
     @classmethod
@@ -108,7 +108,7 @@ class Codes:
             raise ValueError(f"codes cannot be made from form={form!r}")
         return cls(values["code"], recipe=recipe)
 
-    def _check_form(self, form: str) -> None:
+    def check_form(self, form: str) -> None:
         """Raise ValueError if these codes do not have a ``form``."""
         if form not in self.forms:
             known = ", ".join(map(repr, self.forms))

@@ -253,25 +253,19 @@ def _rows(arrow: Any, matrix: Array, kind: Any) -> Any:
 
 
 def _matrix(column: Any, name: str, like: Array, path: Path) -> Array:
-    """Convert a column with values of equal length to a matrix."""
-    return (_matrix_of_bytes if like.dtype == np.uint8 else _matrix_of_lists)(column, name, like.shape[1], path)
-
-
-def _matrix_of_bytes(column: Any, name: str, width: int, path: Path) -> Bytes:
-    values = column.to_pylist()
-    if any(value is None or len(value) != width for value in values):
-        _raise_not_codes(path, f"the values of column {name} do not have {width} bytes each")
-    return np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width)
-
-
-def _matrix_of_lists(column: Any, name: str, width: int, path: Path) -> Array:
+    """Convert a column of bytes or lists, which must have the width of ``like``, to a matrix."""
     import pyarrow.compute
 
-    lengths = set(pyarrow.compute.list_value_length(column).unique().to_pylist())
-    values: Array = np.asarray(column.combine_chunks().flatten().to_numpy(zero_copy_only=False))
+    width, values = like.shape[1], column.to_pylist() if like.dtype == np.uint8 else None
+    if values is not None:
+        lengths, unit = {value and len(value) for value in values}, "bytes"
+    else:
+        lengths, unit = set(pyarrow.compute.list_value_length(column).unique().to_pylist()), "elements"
     if lengths - {width}:
-        _raise_not_codes(path, f"the lists of column {name} do not have {width} elements each")
-    return values.reshape(-1, width)
+        _raise_not_codes(path, f"the values of column {name} do not have {width} {unit} each")
+    if values is not None:
+        return np.frombuffer(b"".join(values), np.uint8).reshape(-1, width)
+    return np.asarray(column.combine_chunks().flatten().to_numpy(zero_copy_only=False)).reshape(-1, width)
 
 
 def nearest(

@@ -29,12 +29,10 @@ STYLES: dict[str, dict[str, Any]] = {
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
     """Draw a ``plan`` in ``path``: ROC curves of its code and of sign codes of equal size, and detection by bytes."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
     _draw_roc(left, plan)
     _draw_trade_off(right, plan)
     figure.suptitle(
@@ -42,7 +40,6 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
         fontsize=12,
     )
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _draw_roc(axes: Axes, plan: Plan) -> None:

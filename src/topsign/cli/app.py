@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, getdoc, signature
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -146,7 +146,13 @@ def command(
         parameters.sort(key=lambda one: one.default is not Parameter.empty)  # parameters with defaults must come last
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {one.name: one.annotation for one in parameters}
-        group.command(name=name)(call)
+        group.command(name=name, help=help_text(getdoc(function) or ""))(call)
         return call
 
     return register
+
+
+def help_text(doc: str) -> str:
+    """Return a docstring for the help: a line for each paragraph and for each example, which begins with topsign."""
+    paragraphs = doc.split("\n\n")
+    return "\n\n".join(one.replace("\n", "\n\n" if one.startswith("topsign ") else " ") for one in paragraphs)

@@ -71,13 +71,9 @@ def build(
     [bold]Examples[/]
 
     topsign build docs.parquet -o docs.topsign --family trellis --n-bytes 24 --originals float16 --regions
-
     topsign build signals.npy -o cameras.topsign --family grouped --n-bytes 512
-
     topsign build folder-of-files/ -o cameras.topsign --family sign --n-bytes 512 --resume
-
     topsign build docs.parquet --id-column doc_id --vector-column x --metadata-columns title -o d.topsign --n-bytes 24
-
     topsign build s3://bucket/signals -o s3://bucket/codes.topsign --n-bytes 24 --scheduler tcp://host:8786
     """
     from ..store import exists
@@ -134,7 +130,8 @@ def _build_here(
 
     with _discarded(output, 0 if there else CHUNK_ROWS):
         files = source.open_files(signals)
-        if not any(file.n_signals for file in files):
+        rows = FilesRows(files)
+        if not len(rows):
             raise ValueError(f"{signals} holds no signals")
         if there:
             index = open_index(output)
@@ -142,7 +139,7 @@ def _build_here(
         else:
             index = codes.new_index(files[0].n_features, path=output, originals=originals)
             if deferred_of(index) is not None:
-                index.fit(FilesRows(files))
+                index.fit(rows)
         with index:
             taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}
             _add_files(index, files, taken, source.columns(), f"topsign build {signals} -o {output} --resume")
@@ -284,9 +281,7 @@ def add(
     [bold]Examples[/]
 
     topsign add cameras.topsign more.npy
-
     topsign add cameras.topsign more.npy --ids ids.npy --metadata notes.jsonl
-
     topsign add docs.topsign changed.npy --ids names.txt --upsert
     """
     files = source.open_files(signals)
@@ -342,18 +337,17 @@ def remove(
     [bold]Examples[/]
 
     topsign remove cameras.topsign 17 42
-
     topsign remove cameras.topsign --ids gone.npy
-
     topsign remove docs.topsign doc-17 --erase
     """
     if bool(removed) == (ids is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
     with opened_index(index, timeout=timeout, scheduler=scheduler) as opened:
-        wanted = read_ids(ids, opened) if ids else as_ids(opened, removed or [])
-        opened.remove(wanted, erase=erase)
-        record = {"index": index, "removed": len(wanted), "entries": len(opened)}
-        show_result(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", record, json)
+        n_before = len(opened)
+        opened.remove(read_ids(ids, opened) if ids else as_ids(opened, removed or []), erase=erase)
+        n_removed, n_left = n_before - len(opened), len(opened)
+        record = {"index": index, "removed": n_removed, "entries": n_left}
+        show_result(f"{index}: {n_removed:,} removed, {n_left:,} entries left", record, json)
 
 
 @command()
@@ -365,7 +359,6 @@ def get(
     [bold]Examples[/]
 
     topsign get cameras.topsign 17 42
-
     topsign get docs.topsign doc-1
     """
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
@@ -386,7 +379,6 @@ def list_ids(
     [bold]Examples[/]
 
     topsign list cameras.topsign
-
     topsign list cameras.topsign --limit 10
     """
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:

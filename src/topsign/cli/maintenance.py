@@ -49,9 +49,7 @@ def inspect(
     [bold]Examples[/]
 
     topsign inspect cameras.topsign
-
     topsign inspect cameras.topsign --correlation 0.07 --json
-
     topsign inspect
     """
     if index is None:
@@ -218,9 +216,7 @@ def export(
     [bold]Examples[/]
 
     topsign export cameras.topsign -o codes.parquet
-
     topsign export cameras.topsign -o onehot.npz --form bits
-
     topsign export cameras.topsign -o vectors.csv --form sparse
     """
     from .._files import write_file

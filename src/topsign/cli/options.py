@@ -194,9 +194,9 @@ def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
     """Convert ids from the command line to the id type of the index."""
     if index.info["text_ids"]:
         return given
-    wrong = [one for one in given if not one.isdecimal()]
-    if wrong:
-        raise TypeError(f"the ids of this index are integers, got {wrong[0]!r}")
+    for one in given:
+        if not one.isdecimal() or int(one) >= 2**63:
+            raise TypeError(f"the ids of this index are integers in [0, 2**63), got {one!r}")
     return [int(one) for one in given]
 
 

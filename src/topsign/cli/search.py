@@ -91,15 +91,10 @@ def search(
     [bold]Examples[/]
 
     topsign search cameras.topsign queries.npy -k 5
-
     topsign search cameras.topsign queries.npy --false-alarm 1e-6 -o matches.csv
-
     topsign search cameras.topsign queries.npy --scoring hamming --json
-
     topsign search docs.topsign queries.npy -k 10 --recall 0.95
-
     topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --with-metadata
-
     topsign search s3://bucket/docs.topsign queries.npy --scheduler tcp://host:8786
     """
     from ..signals import open_files
@@ -169,11 +164,8 @@ def dedupe(
     [bold]Examples[/]
 
     topsign dedupe docs.parquet --id-column doc_id --n-bytes 48 --threshold 0.8 -o groups.parquet
-
     topsign dedupe signals.parquet --family grouped -o groups.csv
-
     topsign dedupe cameras.topsign --false-alarm 0.001
-
     topsign dedupe s3://bucket/docs.topsign --threshold 0.9 -o groups.json --scheduler tcp://host:8786
     """
     check_output(output)
@@ -261,12 +253,9 @@ def regions(
     [bold]Examples[/]
 
     topsign regions docs.topsign
-
     topsign regions docs.topsign --check queries.npy --recall 0.95
     """
-    import numpy as np
-
-    from ..signals import open_files
+    from ..signals import FilesRows, open_files
 
     if check is not None and n_regions is not None:
         raise fail("--n-regions has no effect with --check", code=2)
@@ -276,10 +265,9 @@ def regions(
         if check is None:
             text, record = learn_regions(opened, n_regions)
         else:
-            parts = [np.asarray(file.rows()[:CHECK_QUERIES]) for file in open_files(check, vector_column)]
-            queries = np.concatenate(parts)[:CHECK_QUERIES]
             if opened.regions is None:
                 raise fail(f"{index} has no regions to check; topsign regions {index} learns them", code=2)
+            queries = FilesRows(open_files(check, vector_column))[:CHECK_QUERIES]
             found = opened.check(queries, k=k or 10, recall=0.95 if recall is None else recall)
             text, record = str(found), vars(found)
     show_result(text, {"index": index} | record, json)
@@ -307,15 +295,12 @@ def calibrate(
 
     topsign calibrate sentences.topsign other-sentences.npy
     """
-    import numpy as np
-
-    from ..signals import open_files
+    from ..signals import FilesRows, open_files
 
     signals = None
     if impostors is not None:
-        files = open_files(impostors, vector_column)
-        step = -(-sum(file.n_signals for file in files) // MAX_IMPOSTORS) or 1  # all, or evenly spaced ones
-        signals = np.concatenate([np.asarray(file.rows()[::step]) for file in files])
+        rows = FilesRows(open_files(impostors, vector_column))
+        signals = rows[:: -(-len(rows) // MAX_IMPOSTORS) or 1]  # all, or evenly spaced ones
     with opened_index(index, scheduler=scheduler) as opened:
         learned = opened.calibrate(signals, false_alarm=false_alarm)
     searches = {"searches": learned.n_queries, "entries": learned.n_entries}

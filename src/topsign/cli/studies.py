@@ -61,11 +61,8 @@ def plan(
     [bold]Examples[/]
 
     topsign plan --correlation 0.1 --detection 0.99 --false-alarm 1e-3 --n-features 8192
-
     topsign plan --correlation 0.2 --detection 0.99 --false-alarm 1e-6 --n-features 8192 --n-entries 1e6 --plot plan.png
-
     topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --n-features 8192 --json
-
     topsign plan --n-entries 1e9 --recall 0.95 --queries-per-second 1000
     """
     check_output(plot, "--plot", suffixes=(".png", ".svg", ".pdf"))
@@ -250,7 +247,6 @@ def evaluate(
     [bold]Examples[/]
 
     topsign evaluate embeddings.npy --target-recall 0.98
-
     topsign evaluate docs.parquet --vector-column embedding --id-column id --queries queries.npy --page evaluation/
     """
     from ..evaluation import SignalSource, render
@@ -291,15 +287,11 @@ def evaluate(
 
 def _read_sample(location: str, vector_column: str | None, id_column: str | None) -> tuple[Any, int]:
     """Return the rows of all files, or a sample if there are many, and the total number of rows."""
-    import numpy as np
+    from ..signals import FilesRows, open_files
 
-    from ..signals import open_files
-
-    files = open_files(location, vector_column, () if id_column is None else (id_column,))
-    total = sum(file.n_signals for file in files)
-    step = max(1, -(-total * files[0].n_features // MAX_VALUES))
-    parts = [np.asarray(file.rows()[::step] if step > 1 else file.rows()[:]) for file in files if file.n_signals]
-    return (np.concatenate(parts) if parts else np.empty((0, files[0].n_features))), total
+    rows = FilesRows(open_files(location, vector_column, () if id_column is None else (id_column,)))
+    step = max(1, -(-len(rows) * rows.shape[1] // MAX_VALUES))
+    return rows[::step], len(rows)
 
 
 def _show_evaluation(found: Evaluation) -> None:
@@ -354,7 +346,6 @@ def explore(
     [bold]Examples[/]
 
     topsign explore
-
     topsign explore cameras.topsign --no-browser
     """
     from ..explore import serve
@@ -387,7 +378,6 @@ def reproduce(
     [bold]Examples[/]
 
     topsign reproduce
-
     topsign reproduce roc --quick --output roc/
     """
     from ..errors import install
