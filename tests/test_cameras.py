@@ -557,6 +557,20 @@ def test_a_search_whose_tests_disagree_is_inconclusive(whole, tmp_path):
     }
 
 
+def test_a_second_camera_that_a_search_finds_is_named(whole, tmp_path):
+    """The same photographs under two names, of which only one was asked for."""
+    folder = Path(whole[0].path).parent
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    for name, numbers in (("first", "012"), ("second", "345")):
+        cameras.enroll(database, name, [folder / f"q{one}.png" for one in numbers], keep_fingerprints=True)
+    cameras.calibrate(database, sorted(folder.glob("other*.png")))
+    image = Image.fromarray(shot(np.random.default_rng(17), whole[1]["q"]))
+    image.crop((41, 33, 245, 219)).save(tmp_path / "x.png")
+    found = cameras.identify(database, tmp_path / "x.png", search=["crop"], orientations=["as stored"], k=1)
+    assert {one.camera for one in found.aligned_matches} == {"first", "second"}
+    assert re.search(r"Also significant: '(first|second)'.*does not decide between", found.conclusion())
+
+
 def test_e_values_of_a_search_count_both_of_its_parts(whole, photographs, tmp_path):
     """The whole frame and the search have half of the false-alarm rate each, so their E-values are doubled."""
     database, patterns = whole

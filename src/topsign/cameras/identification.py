@@ -41,6 +41,7 @@ from .photographs import (
     read_residuals,
     reading_of,
     same_scene,
+    turned,
 )
 
 FALSE_ALARM = 1e-6
@@ -522,14 +523,13 @@ class _Comparison:
         if reading.photograph.size is not None:
             reading = read_residual(reading.photograph.path, size=None)
         query = reading.residual.noise * reading.residual.intensity
-        turned, trials = dict[str, Float32](), dict[tuple[str, str], int]()
-        for name in self.orientations:
-            turns, mirrored = ORIENTATIONS[name]
-            turned[name] = np.ascontiguousarray(np.rot90(query[:, ::-1] if mirrored else query, turns))
-            counts = {
-                (name, one.name): n_trials(turned[name].shape, one.frame[::-1], self.search) for one in self.whole
-            }
-            trials |= {pair: count for pair, count in counts.items() if count}
+        queries = {name: turned(query, name) for name in self.orientations}
+        counts = {
+            (name, one.name): n_trials(shown.shape, one.frame[::-1], self.search)
+            for name, shown in queries.items()
+            for one in self.whole
+        }
+        trials = {pair: count for pair, count in counts.items() if count}
         if not trials:
             return [], 0, 0.0
         n = sum(trials.values()) + len(trials)  # at the alignment of a match, all cameras are compared
@@ -538,7 +538,7 @@ class _Comparison:
 
         def compare(name: str, camera: Camera, scale: float | None = None) -> AlignedMatch:
             spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
-            query = turned[name]
+            query = queries[name]
             place = spectrum.align(query, self.search) if scale is None else spectrum.best_shift(query, scale)
             log10 = pce_log10_p_value(place.pce, spectrum.n_shifts)
             log10_e, n_photographs = log10 + math.log10(self.n_tests * n), len(camera.photographs)
@@ -548,8 +548,8 @@ class _Comparison:
                 found[camera.name] = one
             return one
 
-        for name in turned:
-            order = self._shortlisted(turned[name], [one for one in self.whole if (name, one.name) in trials])
+        for name in queries:
+            order = self._shortlisted(queries[name], [one for one in self.whole if (name, one.name) in trials])
             for camera in order:
                 match, done = compare(name, camera), done + 1
                 if progress is not None:
@@ -564,7 +564,9 @@ class _Comparison:
             break
         if progress is not None:
             progress(len(trials), len(trials))
-        return sorted(found.values(), key=lambda one: -one.alignment.pce)[: self.k], n, level
+        ranked = sorted(found.values(), key=lambda one: -one.alignment.pce)
+        n_matches = sum(all(_aligned_tests(one, level)) for one in ranked)
+        return ranked[: max(self.k, n_matches)], n, level
 
     def _shortlisted(self, query: Float32, cameras: list[Camera]) -> list[Camera]:
         """Return cameras in the order of the code scores that they have if the photograph shows the frame's centre."""

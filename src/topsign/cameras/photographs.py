@@ -119,10 +119,9 @@ class Photograph:
 
     def crop(self, orientation: str = "as stored") -> Float32:
         """Return the pixels in an ``orientation``: (size, size, channels), or all of them without a size."""
-        turns, mirrored = ORIENTATIONS[orientation]
-        shown = np.rot90(self.pixels[:, ::-1] if mirrored else self.pixels, turns)
+        shown = turned(self.pixels, orientation)
         if self.size is None:
-            return np.ascontiguousarray(shown)
+            return shown
         top, left = ((length - self.size) // 2 for length in shown.shape[:2])
         return np.ascontiguousarray(shown[top : top + self.size, left : left + self.size])
 
@@ -139,6 +138,12 @@ class Photograph:
         kept |= {"sha256": self.sha256} if hashes else {}
         kept |= {"bytes": self.n_bytes, "width": self.width, "height": self.height}
         return kept | ({name: self.exif[name] for name in ("model", "date") if name in self.exif} if exif else {})
+
+
+def turned(values: Array, orientation: str) -> Array:
+    """Return an image (height, width, ...) in an orientation, one of the ``ORIENTATIONS``."""
+    turns, mirrored = ORIENTATIONS[orientation]
+    return np.ascontiguousarray(np.rot90(values[:, ::-1] if mirrored else values, turns))
 
 
 def check_size(size: object) -> int:

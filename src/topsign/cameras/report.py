@@ -115,7 +115,8 @@ def _context(database: CameraDatabase, judged: list[Identification], command: st
         "parameters": {
             "crop": f"{database.size} x {database.size} pixels at the centre; EXIF orientation not applied",
             "denoising": f"{WAVELET}, {N_LEVELS} levels, windows {', '.join(map(str, WINDOWS))}, sigma {SIGMA:g}",
-            "usable pixels": f"below {SATURATED:g}, not flat (variance {FLAT:g}) below {DARK:g}; >= {MIN_USABLE:.0%}",
+            "usable pixels": f"below {SATURATED:g}, not flat (variance {FLAT:g}) below {DARK:g}; "
+            f"at least {MIN_USABLE:.0%}",
             "features": database.size**2,
             "projections kept": database.n_bits,
             "false-alarm rate": judged[0].false_alarm,
