@@ -287,7 +287,7 @@ def test_too_few_queries_for_a_recall_are_reported(rng):
 
 
 def test_false_alarms_are_measured_with_held_out_signals(found):
-    rates = {row.null: row.rates for row in found.false_alarms}
+    rates = found.false_alarms
     # 200 searches at a level of 0.1 have a standard error of 0.021, and the 200 calibration searches add as much.
     assert 0.1 - 4 * 0.03 <= rates["calibrated"][0] <= 0.1 + 4 * 0.03
     if "as they are" in rates:

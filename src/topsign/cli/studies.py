@@ -317,7 +317,7 @@ def _show_evaluation(found: Evaluation) -> None:
         show_table(rows, STORED_TITLES, left=STORED_TITLES[:1])
     if found.false_alarms:
         names = ["searches with a match", *(f"at {level:g}" for level in found.levels)]
-        rows = [[row.null, *(f"{rate:.3f}" for rate in row.rates)] for row in found.false_alarms]
+        rows = [[name, *(f"{rate:.3f}" for rate in rates)] for name, rates in found.false_alarms.items()]
         console.print(f"\nfalse alarms: {found.n_judged:,} searches for held-out signals")
         show_table(rows, names, left=names[:1])
     console.print(f"\nasked: {found.target_recall:.0%} of the true 10 nearest")

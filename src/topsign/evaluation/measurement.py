@@ -17,7 +17,7 @@ from .._checks import as_signals, check_count, check_real
 from ..index import Index
 from ..search import MIN_REGION_ENTRIES
 from ..store import ORIGINAL_TYPES
-from .report import Candidate, Configuration, Evaluation, FalseAlarmRow, K, Option, Recall, choose, configurations
+from .report import Candidate, Configuration, Evaluation, K, Option, Recall, choose, configurations
 from .sample import Extrapolation, Split, Truth, measure_isotropy, queries_needed, share_interval, split_signals
 
 KS = (1, 10, 100)
@@ -132,7 +132,7 @@ def evaluate(
     stored = measure_stored(choose(options, target)[0], part, known, target, random_state)
     best, second = choose(_with_stored(options, stored), target)
     progress("false alarms", (steps - 1) / steps)
-    rows, n_judged = measure_false_alarms(part, best.configuration, random_state)
+    false_alarms, n_judged = measure_false_alarms(part, best.configuration, random_state)
     progress("done", 1.0)
     return Evaluation(
         n_signals=total,
@@ -150,7 +150,7 @@ def evaluate(
         stored=stored,
         best=best,
         second=second,
-        false_alarms=rows,
+        false_alarms=false_alarms,
         levels=list(LEVELS),
         n_judged=n_judged,
         random_state=random_state,
@@ -275,7 +275,7 @@ def _times(index: Index, queries: Float32, **options: Any) -> tuple[float, float
     return min(taken(batch), taken(batch)) / len(batch), float(np.median(singles))
 
 
-def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[list[FalseAlarmRow], int]:
+def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[dict[str, list[float]], int]:
     """Measure the fraction of searches for held-out signals that have a match, with and without calibration.
 
     One half of the queries is used for calibration, the other half for measurement; no query is an entry. The result is
@@ -285,7 +285,7 @@ def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[l
     some = np.sort(
         np.random.default_rng(seed).choice(len(part.entries), min(len(part.entries), N_NULL_ENTRIES), replace=False)
     )
-    rows = []
+    rates = {}
     for name in ("as they are", "calibrated"):
         if name == "as they are" and not best.has_null:
             continue
@@ -300,8 +300,8 @@ def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[l
                     continue
             judged = part.queries[half:]
             found = [index.within(judged, false_alarm=level, force=True) for level in LEVELS]
-        rows.append(FalseAlarmRow(name, [float((np.diff(one.starts) > 0).mean()) for one in found]))
-    return rows, len(part.queries) - half
+        rates[name] = [float((np.diff(one.starts) > 0).mean()) for one in found]
+    return rates, len(part.queries) - half
 
 
 def _found(ids: Int64, wanted: Int64) -> Float64:

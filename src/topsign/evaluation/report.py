@@ -259,14 +259,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class FalseAlarmRow:
-    """Fraction of searches for held-out signals that have a match, for each requested false-alarm rate."""
-
-    null: str
-    rates: list[float]
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Results of :func:`evaluate`."""
 
@@ -285,7 +277,7 @@ class Evaluation:
     stored: list[Option]  #: the best option with stored originals of each type, and with regions
     best: Option  #: recommended candidate
     second: Option | None  #: second best configuration
-    false_alarms: list[FalseAlarmRow]  #: measured false-alarm rates
+    false_alarms: dict[str, list[float]]  #: share of searches for held-out signals with a match at each level, by null
     levels: list[float]  #: levels at which p-values were compared with the truth
     n_judged: int  #: number of queries with which false-alarm rates are measured
     random_state: int  #: seed of all random numbers: an int or a Generator; None for a new one
@@ -347,11 +339,11 @@ class Evaluation:
 
     def false_alarm_advice(self) -> str | None:
         """Return advice on calibration before p-values are used, or None if none is needed."""
-        plain = self.false_alarms[0] if self.false_alarms else None
-        if plain is None or plain.rates[-1] <= 2 * self.levels[-1]:
+        rate = self.false_alarms.get("as they are", [0.0])[-1]
+        if rate <= 2 * self.levels[-1]:
             return None
         return (
-            f"Call index.calibrate() before using p-values: without it, {plain.rates[-1]:.0%} of searches for held-out "
+            f"Call index.calibrate() before using p-values: without it, {rate:.0%} of searches for held-out "
             f"signals had a match at a false-alarm rate of {self.levels[-1]:.0%}."
         )
 
@@ -458,7 +450,7 @@ def _body(found: Evaluation) -> Iterator[str]:
             "match. If no held-out signal truly matches an entry, it should equal the false-alarm rate.</p>"
         )
         titles = ["P-values", *(f"at {level:g}" for level in found.levels)]
-        rows = [[escape(row.null), *(f"{rate:.3f}" for rate in row.rates)] for row in found.false_alarms]
+        rows = [[name, *(f"{rate:.3f}" for rate in rates)] for name, rates in found.false_alarms.items()]
         yield from table_rows("numbers", titles, rows)
         if (advice := found.false_alarm_advice()) is not None:
             yield f"<p>{escape(advice)}</p>"

@@ -27,7 +27,7 @@ def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) ->
     0.2647
     """
     s = np.abs(np.asarray(standardized, dtype=np.float64))
-    return np.asarray(_flip(s, kappa_of(check_correlation(correlation))))
+    return np.asarray(scipy.special.ndtr(-_product(s, kappa_of(check_correlation(correlation)))))
 
 
 def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
@@ -379,10 +379,6 @@ def mixture_tail(
     flips, weights = flip_mixture(rho, kept)
     k = np.asarray(mismatches, dtype=np.float64)
     return np.asarray(tail(np.floor(k)[..., np.newaxis], kept.n_kept, flips) @ weights)
-
-
-def _flip(s: Float64, kappa: Float64) -> Float64:
-    return scipy.special.ndtr(-_product(s, kappa))  # type: ignore[no-any-return]
 
 
 def _product(s: Float64, kappa: Float64) -> Float64:
