@@ -173,7 +173,6 @@ def identify(
     [bold]Examples[/]
 
     topsign cameras identify sensors.topsign evidence/IMG_0042.jpg --report IMG_0042.html
-
     topsign cameras identify sensors.topsign evidence -o evidence.csv --matrix evidence.svg
     """
     from .. import cameras as package

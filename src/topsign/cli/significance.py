@@ -99,7 +99,6 @@ def fit(
     [bold]Examples[/]
 
     topsign significance fit scores.csv -o model.json --n-entries 10000
-
     topsign significance fit distances.csv -o model.json --n-entries 10000 --closer smaller --plot model.png
     """
     from ..significance import ScoreCalibration  # SciPy takes long to import
@@ -140,7 +139,6 @@ def apply(
     [bold]Examples[/]
 
     topsign significance apply model.json answers.csv --false-alarm 0.01
-
     topsign significance apply model.json answers.csv --n-entries 50000 --json
     """
     import numpy as np

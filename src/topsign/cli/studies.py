@@ -90,23 +90,25 @@ def plan(
     target: dict[str, Any] = {"correlation": correlation, "false_alarm": false_alarm, "n_features": n_features}
     target |= {"n_entries": int(n_entries), "max_bytes": max_bytes, "projection": projection or "hadamard"}
     plans, reasons = _plans(family, detection, target)
-    reached = [one for one in plans.values() if one is not None]
     missed = [f"{name} codes: {reason}" for name, reason in reasons.items()]
-    if not reached:
+    if not plans:
         raise fail("\n".join(missed), code=1)
     if plot is not None:
         _draw_plan(plans, missed, plot)
     if json:
-        show_json({name: {"missed": reasons[name]} if one is None else asdict(one) for name, one in plans.items()})
+        show_json(
+            {name: asdict(one) for name, one in plans.items()} | {name: {"missed": reasons[name]} for name in reasons}
+        )
         return
-    only = f": only {reached[0].family} codes reach it" if len(reached) == 1 and missed else ""
-    show_values(dict(reached[0].lines()), title=f"plan{only}")
-    _show_assumptions(reached[0].assumptions)
-    for other in reached[1:]:
+    first, *others = plans.values()
+    only = f": only {first.family} codes reach it" if missed and not others else ""
+    show_values(dict(first.lines()), title=f"plan{only}")
+    _show_assumptions(first.assumptions)
+    for other in others:
         rule = "" if other.threshold is None else f" and a threshold of {other.threshold:.5f}"
         console.print(f"\n{other.family} codes reach it with {other.bytes_per_entry:,} bytes per entry{rule}")
-    if len(reached) > 1:
-        smallest = min(reached, key=lambda one: one.bytes_per_entry)
+    if others:
+        smallest = min(plans.values(), key=lambda one: one.bytes_per_entry)
         console.print(f"\nthe smallest are {smallest.family} codes")
     for line in missed:
         console.print(f"\n{line}")
@@ -117,20 +119,18 @@ def plan(
 def _plans(
     family: str | None, detection: float | None, target: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the plan of each family, None if it misses the target, and the reasons of those that do.
+    """Return the plans of the families that reach the target, and the reasons of those that miss it.
 
     Within a budget, the detection of the first family that has a plan is the target of the others.
     """
     from ..theory import PLANNED_FAMILIES, TargetError, plan
 
-    make_plan: Any = plan
     plans: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for name in PLANNED_FAMILIES if family is None else (family,):
-        aim = next((one.detection for one in plans.values() if one is not None), None)
-        plans[name] = None
         try:
-            plans[name] = make_plan(**target, detection=aim if detection is None else detection, family=name)
+            plans[name] = plan(**target, detection=detection, family=name)
+            detection = plans[name].detection if detection is None else detection
         except TargetError as error:
             reasons[name] = str(error)
     return plans, reasons
