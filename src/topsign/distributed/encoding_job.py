@@ -187,7 +187,7 @@ def _learn(deferred: DeferredIndex, files: list[SignalFile], out: Location) -> R
         _check_length(files, deferred.n_features)
         rows: Any = FilesRows(files)
         return deferred.recipe_type.learn(rows, **deferred.parameters)
-    recipe, store = replace(deferred, path=resolve(out)).open_existing()
+    recipe, store = deferred.open_existing(resolve(out))
     store.close()
     return recipe
 

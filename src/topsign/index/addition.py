@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -173,23 +172,15 @@ def keep_originals(signals: Array, part: slice, kind: str) -> dict[str, Array]:
 HELD_BYTES = 2**25  # bytes of codes of a first addition kept in memory, so that it is read only once
 
 
-@dataclass(frozen=True, eq=False)
 class DeferredIndex:
-    """Parameters of a constructor. The folder is created only after everything has been validated.
+    """Validated parameters of a constructor. The folder is created only after everything has been validated.
 
     If another process creates an index at the same path in the meantime, that index is used, because a folder has one
     recipe.
     """
 
-    recipe_type: type[Recipe]
-    parameters: dict[str, Any] = field(repr=False)
-    path: str | None
-    timeout: float | None
-    originals: str | None = None
-
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         family: str,
         n_features: int,
         parameters: Mapping[str, Any],
@@ -197,23 +188,17 @@ class DeferredIndex:
         *,
         path: Path | None,
         timeout: float | None,
-        originals: str | None = None,
-    ) -> DeferredIndex:
-        """Validate the parameters and return the state of a new index."""
-        n_features = check_count(n_features, "n_features", minimum=2)
-        recipe_type, given = check_parameters("Index", family, parameters, options)
+        originals: str | None,
+    ) -> None:
+        self.n_features = check_count(n_features, "n_features", minimum=2)
+        self.recipe_type, given = check_parameters("Index", family, parameters, options)
         if originals is not None:
             check_choice(originals, "originals", ORIGINAL_TYPES)
         check_place(path, timeout)
         if "random_state" in given:
             given["random_state"] = make_seed(given["random_state"])  # drawn once
-        return cls(
-            recipe_type,
-            {"n_features": n_features, **given},
-            None if path is None else resolve(path),
-            timeout,
-            originals,
-        )
+        self.parameters: dict[str, Any] = {"n_features": self.n_features, **given}
+        self.path, self.timeout, self.originals = None if path is None else resolve(path), timeout, originals
 
     @property
     def recipe(self) -> NoReturn:
@@ -235,11 +220,6 @@ class DeferredIndex:
     def family(self) -> str:
         """Family of the codes."""
         return self.recipe_type.family
-
-    @property
-    def n_features(self) -> int:
-        """Length of a signal."""
-        return int(self.parameters["n_features"])
 
     @property
     def metric(self) -> str:
@@ -297,12 +277,13 @@ class DeferredIndex:
         store.close()
         return None
 
-    def open_existing(self) -> tuple[Recipe, Store]:
-        """Open the store at the path; raise ValueError unless it has these parameters."""
-        assert self.path is not None
-        if not self.exists():
-            raise StorageError(self.path, "index", "was deleted while signals were added; add them again")
-        store = open_store(self.path, timeout=self.timeout)
+    def open_existing(self, path: str | None = None) -> tuple[Recipe, Store]:
+        """Open the store at the path, or at another one; raise ValueError unless it has these parameters."""
+        path = path or self.path
+        assert path is not None
+        if not exists(path):
+            raise StorageError(path, "index", "was deleted while signals were added; add them again")
+        store = open_store(path, timeout=self.timeout)
         try:
             problem = self.recipe_type.agree(store.recipe, **self.parameters)
             if problem is None and self.originals not in (None, store.originals):

@@ -121,7 +121,7 @@ class Index(BaseIndex):
         }
         parameters |= {"metric": metric, "random_state": random_state}
         place: dict[str, Any] = {"originals": originals, "path": path, "timeout": timeout}
-        deferred = DeferredIndex.checked(family, n_features, parameters, options, **place)
+        deferred = DeferredIndex(family, n_features, parameters, options, **place)
         opened = deferred.open()
         super().__init__(deferred if opened is None else LearnedIndex(*opened), ENGINE)
         warning = deferred.recipe_type.size_warning(**deferred.parameters)
