@@ -309,8 +309,9 @@ def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, t
     for name, pixels in {"shared": shared, "questioned": questioned, **more}.items():
         Image.fromarray(pixels).save(tmp_path / f"{name}.png")
     database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
-    cameras.enroll(database, "a", photographs["a"][:6])
-    assert cameras.enroll(database, "d", [tmp_path / f"{name}.png" for name in ("shared", *more)]).n_enrolled == 3
+    cameras.enroll(database, "a", photographs["a"][:6], keep_fingerprints=True)
+    files = [tmp_path / f"{name}.png" for name in ("shared", *more)]
+    assert cameras.enroll(database, "d", files, keep_fingerprints=True).n_enrolled == 3
     others = [*photographs["others"], *photographs["b"], *photographs["c"], tmp_path / "questioned.png"]
     learned, refused = cameras.calibrate(database, others)
     assert (len(learned.impostors), refused) == (2 * 26 + 1, [])  # one comparison shares a scene
@@ -322,9 +323,12 @@ def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, t
     assert "'d' is excluded, because the photograph shows the same scene as shared.png" in found.conclusion()
     cameras.write_report(tmp_path / "r.html", database, found, command="none")
     assert "a photograph of the same scene is enrolled" in (tmp_path / "r.html").read_text()
+    found = cameras.identify(database, tmp_path / "questioned.png", search=["crop"], orientations=["as stored"])
+    assert (found.result, "d" in {one.camera for one in found.aligned}) == ("no match", False)
     database.remove("a")
-    with pytest.raises(cameras.PhotographError, match=r"questioned\.png: cannot be judged\. 'd' is excluded"):
-        cameras.identify(database, tmp_path / "questioned.png")
+    for search in ((), ("crop",)):
+        with pytest.raises(cameras.PhotographError, match=r"questioned\.png: cannot be judged\. 'd' is excluded"):
+            cameras.identify(database, tmp_path / "questioned.png", search=search, orientations=["as stored"])
 
 
 def test_repeated_scenes_of_a_camera_are_no_known_matches(tmp_path):

@@ -41,6 +41,7 @@ from .photographs import (
     read_residuals,
     reading_of,
     same_scene,
+    scene_signature,
     turned,
 )
 
@@ -436,8 +437,6 @@ class _Comparison:
             frame = reading.photograph.frame(name)
             if cameras := [one.name for one in self.cameras.values() if one.frame == frame]:
                 possible[name] = cameras
-        if not possible and not self.search:
-            raise PhotographError(path, self._other_sizes(reading.photograph))
         n_comparisons = len(self.cameras) * len(possible)
         level = entry_level(self.false_alarm / self.n_tests, n_comparisons)
         threshold = self.calibration.null(reading.condition).threshold(level) if possible else math.inf
@@ -448,8 +447,6 @@ class _Comparison:
                 break
             one = self._candidate(self.cameras[camera], *best[camera], n_comparisons)
             (candidates if one.same_scene is None else excluded).append(one)
-        if not candidates and not self.search:
-            raise PhotographError(path, "cannot be judged. " + " ".join(map(_scene, excluded)))
         found = Identification(
             reading.photograph,
             candidates,
@@ -473,9 +470,10 @@ class _Comparison:
         )
         if self.search and not found.is_match:
             aligned, n, level = self._aligned(reading, progress)
-            if not n and not candidates:
-                raise PhotographError(path, self._other_sizes(reading.photograph))
             found = replace(found, aligned=aligned, n_trials=n, aligned_level=level)
+        if not candidates and not found.n_trials:
+            excluded_words = "cannot be judged. " + " ".join(map(_scene, excluded))
+            raise PhotographError(path, excluded_words if excluded else self._other_sizes(reading.photograph))
         return replace(found, warnings=self._warnings(found), seconds=time.perf_counter() - start)
 
     def _scores(
@@ -520,7 +518,9 @@ class _Comparison:
 
     def _aligned(self, reading: Reading, progress: Progress | None) -> tuple[list[AlignedMatch], int, float]:
         """Return the best alignments with whole frames, the number of trials and the level of one of them."""
+        scenes = dict.fromkeys(self.orientations, reading.scene)
         if reading.photograph.size is not None:
+            scenes = {name: scene_signature(reading.photograph.crop(name)) for name in self.orientations}
             reading = read_residual(reading.photograph.path, size=None)
         query = reading.residual.noise * reading.residual.intensity
         queries = {name: turned(query, name) for name in self.orientations}
@@ -528,6 +528,7 @@ class _Comparison:
             (name, one.name): n_trials(shown.shape, one.frame[::-1], self.search)
             for name, shown in queries.items()
             for one in self.whole
+            if one.photograph_of_scene(scenes[name]) is None
         }
         trials = {pair: count for pair, count in counts.items() if count}
         if not trials:
