@@ -270,9 +270,9 @@ def test_the_agreement_of_impostors(rng):
     for _ in range(2 * n_bytes):
         pmf = np.convolve(pmf, [1 / 16, 14 / 16, 1 / 16])
     tails = pmf[::-1].cumsum()[::-1]
-    found = significance.grouped_agreement_pvalue(np.arange(-16, 17), n_bytes=n_bytes)
-    assert_allclose(found, tails, rtol=1e-9)
-    logs = significance.grouped_agreement_log10_pvalue([0, 500, 1023, 1024, 1025], n_bytes=512)
+    found = significance.agreement_log10_pvalue(np.arange(-16, 17), n_bytes=n_bytes)
+    assert_allclose(10**found, tails, rtol=1e-9)
+    logs = significance.agreement_log10_pvalue([0, 500, 1023, 1024, 1025], n_bytes=512)
     assert_allclose(logs[3], -1024 * np.log10(16), rtol=1e-12)
     assert_allclose(logs[2], -1024 * np.log10(16) + np.log10(1 + 1024 * 14), rtol=1e-12)  # one group has no agreement
     assert logs[4] == -np.inf

@@ -18,9 +18,9 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Array, Bytes, Float64, Int64
 from .._lazy import lazy
-from ..significance.p_values import log10_tail, probabilities
+from ..significance.p_values import probabilities, selection_agreement_log10_pvalue
 from ..theory import grouped_expected_agreement
-from ..theory.tails import log_binomial_cdf
+from ..theory.order_statistics import Selection
 from .comparison import CodeSearch, Pairing, counted
 
 if TYPE_CHECKING:
@@ -56,43 +56,12 @@ class AgreementPairing(Pairing):
         return low
 
     @lazy
-    def _groups(self) -> tuple[int, int, int]:
-        """Projections kept of each group of the pool, size of a group, and number of groups."""
-        n_largest, group_size, *n_groups = self.recipe.selection(self.recipe.n_kept)
-        return n_largest, group_size, n_groups[0] if n_groups else 1
+    def _kept(self) -> Selection:
+        return Selection(*self.recipe.selection(self.recipe.n_kept))
 
     def log10_p_values(self, values: Array) -> Float64:
         """Return log10 of the probability that codes of independent signals have at least this agreement."""
-        agreements, inverse = np.unique(np.asarray(values, np.int64), return_inverse=True)
-        common, weights = np.arange(self.recipe.n_kept + 1), self._common
-
-        def tail(agreed: Float64) -> Float64:
-            some, shares = common[weights > -700], np.exp(weights[weights > -700])
-            needed = (some + agreed[:, np.newaxis].astype(np.int64) + 1) // 2 - 1
-            return np.asarray(scipy.stats.binom.sf(needed, some, 0.5) @ shares)
-
-        def log_tail(agreed: Float64) -> Float64:
-            found = []
-            for value in agreed.astype(np.int64):
-                some = np.flatnonzero(np.isfinite(weights) & (common >= abs(value)))  # fewer cannot reach it
-                differing = (some - value) // 2  # largest number of differing signs
-                logs = [
-                    log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
-                    for k, n in zip(differing, some, strict=True)
-                ]
-                found.append(scipy.special.logsumexp(weights[some] + logs))
-            return np.array(found)
-
-        return np.minimum(log10_tail(agreements.astype(np.float64), tail, log_tail), 0.0)[inverse]
-
-    @lazy
-    def _common(self) -> Float64:
-        """Logarithms of the probabilities of 0, 1, ... common locations."""
-        common = np.arange(self.recipe.n_kept + 1)
-        n_largest, group_size, n_groups = self._groups
-        if n_groups == 1:
-            return np.asarray(scipy.stats.hypergeom.logpmf(common, group_size, n_largest, n_largest))
-        return np.asarray(scipy.stats.binom.logpmf(common, n_groups, 1 / group_size))
+        return selection_agreement_log10_pvalue(values, self._kept)
 
     def scores(self, values: Array) -> Float64:
         """Return the correlations at which these agreements are expected."""
@@ -103,15 +72,15 @@ class AgreementPairing(Pairing):
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
         rho = np.sin(np.linspace(0, np.pi / 2, 400))
-        n_largest, group_size, n_groups = self._groups
-        if n_groups > 1:
-            return np.maximum.accumulate(n_groups * grouped_expected_agreement(rho)), rho
-        limit = scipy.stats.norm.isf(n_largest / (2 * group_size))  # magnitudes above it are kept
+        kept = self._kept
+        if kept.n_groups > 1:
+            return np.maximum.accumulate(kept.n_groups * grouped_expected_agreement(rho)), rho
+        limit = scipy.stats.norm.isf(kept.n_largest / (2 * kept.group_size))  # magnitudes above it are kept
         nodes, weights = np.polynomial.legendre.leggauss(300)
         x = limit + 4.5 * (nodes + 1)
         weights = 4.5 * weights * scipy.stats.norm.pdf(x)
         rest = np.sqrt(1 - rho[:-1] ** 2)[:, np.newaxis]
         along = rho[:-1, np.newaxis] * x
         both = scipy.special.ndtr((along - limit) / rest) - scipy.special.ndtr((-along - limit) / rest)
-        expected = np.append(2 * group_size * both @ weights, n_largest)
+        expected = np.append(2 * kept.group_size * both @ weights, kept.n_largest)
         return np.maximum.accumulate(expected), rho

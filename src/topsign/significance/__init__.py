@@ -5,9 +5,8 @@ from __future__ import annotations
 from .likelihood_ratios import LikelihoodRatio, LikelihoodRatioModel
 from .null_distributions import entry_level
 from .p_values import (
+    agreement_log10_pvalue,
     correct_pvalues,
-    grouped_agreement_log10_pvalue,
-    grouped_agreement_pvalue,
     match_log10_pvalue,
     match_pvalue,
     probabilities,
@@ -20,10 +19,9 @@ __all__ = [
     "LikelihoodRatio",
     "LikelihoodRatioModel",
     "ScoreCalibration",
+    "agreement_log10_pvalue",
     "correct_pvalues",
     "entry_level",
-    "grouped_agreement_log10_pvalue",
-    "grouped_agreement_pvalue",
     "match_log10_pvalue",
     "match_pvalue",
     "probabilities",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count
-from ..theory.distances import SCORINGS, binomial_sf
-from ..theory.order_statistics import Selection, grouped_selection
+from ..theory.distances import SCORINGS
+from ..theory.order_statistics import Selection
 from ..theory.tails import log_binomial_cdf, log_mismatch_tail, log_score_tail, mismatch_tail, score_tail
 
 SMALLEST_PROBABILITY = 5e-324
@@ -95,48 +95,56 @@ def selection_log10_pvalue(
     return log10_tail(np.asarray(observed, dtype=np.float64), tail, log_tail)
 
 
-def grouped_agreement_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Probability that the codes of ``n_bytes`` of two independent signals have this ``agreement`` or more, in groups.
+def agreement_log10_pvalue(
+    agreement: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
+) -> Float64:
+    """Decimal logarithm of the probability that codes of two independent signals have this ``agreement`` or more.
 
-    Exact for independent normal projections: the number of groups with equal locations is binomial with probability
-    1/8, and their signs are equal with probability 1/2. The agreement is then the difference of two independent
-    binomial variables with n_groups trials of probability ``1 / (8 + sqrt(48))``.
+    The agreement is the number of common locations with equal signs minus the number with different signs. ``n_bits``,
+    ``n_pool`` and ``n_bytes`` are as for :func:`match_pvalue`. Exact for independent normal projections: signs are
+    equal with probability one half, and the number of common locations is ``n_bits`` for sign codes, hypergeometric
+    for adaptive codes, and binomial with probability 1/8 for grouped codes.
 
-    >>> float(grouped_agreement_pvalue(40, n_bytes=448).round(6))
-    9.8e-05
-    """
-    return probabilities(grouped_agreement_log10_pvalue(agreement, n_bytes=n_bytes))
-
-
-def grouped_agreement_log10_pvalue(agreement: npt.ArrayLike, *, n_bytes: int) -> Float64:
-    """Decimal logarithm of :func:`grouped_agreement_pvalue`, which has ``agreement`` and ``n_bytes`` too.
-
-    >>> float(grouped_agreement_log10_pvalue(1024, n_bytes=512).round(3))  # 16**-1024
+    >>> float(agreement_log10_pvalue(40, n_bytes=448).round(3))
+    -4.009
+    >>> float(agreement_log10_pvalue(1024, n_bytes=512).round(3))  # 16**-1024
     -1233.019
     """
-    n = grouped_selection(n_bytes).n_groups
-    counts = np.arange(n + 1)
-    # (1 + 14 t + t**2) / 16 generates one group; its roots are real, so it is a product of two Bernoulli variables.
-    p = 1 / (8 + np.sqrt(48))
-    values, where = np.unique(np.ceil(np.asarray(agreement, dtype=np.float64)), return_inverse=True)
+    return selection_agreement_log10_pvalue(agreement, Selection.of(n_bits, n_pool, n_bytes))
+
+
+def selection_agreement_log10_pvalue(agreement: npt.ArrayLike, kept: Selection) -> Float64:
+    """Return :func:`agreement_log10_pvalue` for any rule that selects projections."""
+    counts, weights = np.arange(kept.n_kept + 1), _common_locations(kept)
+    values, inverse = np.unique(np.ceil(np.asarray(agreement, dtype=np.float64)), return_inverse=True)
 
     def tail(agreed: Float64) -> Float64:
-        needed = agreed[:, np.newaxis] + counts - 1
-        return np.asarray(binomial_sf(needed, n, np.asarray(p)) @ scipy.stats.binom.pmf(counts, n, p))
+        some, shares = counts[weights > -700], np.exp(weights[weights > -700])
+        needed = (some + agreed[:, np.newaxis].astype(np.int64) + 1) // 2 - 1
+        return np.asarray(scipy.stats.binom.sf(needed, some, 0.5) @ shares)
 
     def log_tail(agreed: Float64) -> Float64:
-        logs = scipy.stats.binom.logpmf(counts, n, p)
         found = []
-        for one in agreed:
-            possible = counts[counts + one <= n]  # mismatching signs cannot exceed the rest of the groups
-            if not possible.size:
-                found.append(-np.inf)
-                continue
-            tails = log_binomial_cdf(n - one - possible, n, np.array([1 - p]))[:, 0]
-            found.append(float(scipy.special.logsumexp(logs[possible] + tails)))
+        for value in agreed.astype(np.int64):
+            some = np.flatnonzero(np.isfinite(weights) & (counts >= abs(value)))  # fewer cannot reach it
+            differing = (some - value) // 2  # largest number of differing signs
+            logs = [
+                log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
+                for k, n in zip(differing, some, strict=True)
+            ]
+            found.append(scipy.special.logsumexp(weights[some] + logs) if some.size else -np.inf)
         return np.array(found)
 
-    return np.asarray(np.minimum(log10_tail(values, tail, log_tail), 0.0)[where].reshape(np.shape(agreement)))
+    return np.asarray(np.minimum(log10_tail(values, tail, log_tail), 0.0)[inverse].reshape(np.shape(agreement)))
+
+
+@lru_cache(maxsize=64)
+def _common_locations(kept: Selection) -> Float64:
+    """Return logarithms of the probabilities that codes of independent signals have 0, 1, ... common locations."""
+    counts = np.arange(kept.n_kept + 1)
+    if kept.n_groups == 1:
+        return np.asarray(scipy.stats.hypergeom.logpmf(counts, kept.group_size, kept.n_largest, kept.n_largest))
+    return np.asarray(scipy.stats.binom.logpmf(counts, kept.n_groups, kept.n_largest / kept.group_size))
 
 
 def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Float64:
