@@ -42,12 +42,28 @@ __device__ __forceinline__ u32 signs_of(u32 bits) {
     return ((bits & 15) * 0x00204081u & 0x01010101u) + ((~bits & 15) * 0x00204081u & 0x01010101u) * 255;
 }
 
+// Bytes of half a slice of signs or groups, which are read while the slice before is decoded. Rings and kept codes are read
+// when they are decoded.
+#define HELD_BYTES (KIND == SIGNS ? 8 : 4)
+struct Held {
+    u32 bytes[HELD_BYTES];
+};
+
+__device__ __forceinline__ void read_slice(Held& held, const u8* code, u32 slice) {
+#if KIND == SIGNS || KIND == GROUPS
+    const u32 first = slice * 2 * HELD_BYTES + threadIdx.x / TILE * HELD_BYTES;
+    code += first * 32;
+#pragma unroll
+    for (u32 b = 0; b < HELD_BYTES; ++b)
+        held.bytes[b] = DATA_BYTES % (2 * HELD_BYTES) == 0 || first + b < DATA_BYTES ? __ldg(code + b * 32) : 0;
+#endif
+}
+
 // Decodes half a slice of a code per thread.
-__device__ __forceinline__ void decode_slice(const Rows& rows, u32 code, u32 slice, u8* slot) {
+__device__ __forceinline__ void decode_slice(const Held& held, const Rows& rows, u32 code, u32 slice, u8* slot) {
     const u32 row = threadIdx.x % TILE, half = threadIdx.x / TILE;
-    const u8* bytes = code_at(rows.planes, code);
-    const auto byte_at = [&](u32 b) { return b < DATA_BYTES ? u32(bytes[b * 32]) : 0u; };
 #if KIND == RING
+    const u8* bytes = code_at(rows.planes, code);
     u32 step = ALL, window = 0;
 #endif
 #pragma unroll
@@ -55,10 +71,10 @@ __device__ __forceinline__ void decode_slice(const Rows& rows, u32 code, u32 sli
         const u32 begin = slice * SLICE + half * 64 + piece * 16;  // first coordinate
         uint4 levels = make_uint4(0, 0, 0, 0);
 #if KIND == SIGNS
-        const u32 low = byte_at(begin / 8), high = byte_at(begin / 8 + 1);
+        const u32 low = held.bytes[2 * piece], high = held.bytes[2 * piece + 1];
         levels = make_uint4(signs_of(low), signs_of(low >> 4), signs_of(high), signs_of(high >> 4));
 #elif KIND == GROUPS
-        const u32 byte = byte_at(begin / 16);
+        const u32 byte = held.bytes[piece];
         const u64 low = u64(byte & 8 ? 1 : 255) << (byte & 7) * 8, high = u64(byte & 128 ? 1 : 255) << (byte >> 4 & 7) * 8;
         levels = make_uint4(u32(low), u32(low >> 32), u32(high), u32(high >> 32));
 #elif KIND == RING
@@ -69,8 +85,8 @@ __device__ __forceinline__ void decode_slice(const Rows& rows, u32 code, u32 sli
             const uint4 place = __ldg(rows.coordinates + begin + i);
             if (place.x != step) {
                 step = place.x;
-                const u32 byte = byte_at(step / 2);
-                window = step % 2 ? byte : (byte_at(step ? step / 2 - 1 : DATA_BYTES - 1) & 15) << 4 | byte >> 4;
+                const u32 byte = bytes[step / 2 * 32];
+                window = step % 2 ? byte : (bytes[(step ? step / 2 - 1 : DATA_BYTES - 1) * 32] & 15u) << 4 | byte >> 4;
             }
             words[i / 4] |= u32(u8(__ldg(rows.levels + place.y + window * place.z))) << i % 4 * 8;
         }
@@ -152,15 +168,28 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, const Rows& rows, u32
         for (int n = 0; n < COLUMNS_8; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums.sum[m][n][i] = 0;
+    // A thread copies the same piece of every 32nd column, so its addresses differ by constants.
+    const u32 first = threadIdx.x / 8, own = piece_at(first, threadIdx.x % 8);
+    const u8* source = columns + u64(first) * (SLICES * SLICE) + threadIdx.x % 8 * 16;
     const auto fetch = [&](u32 slice) {
-        u8* to = digits + slice % STAGES * (COLUMNS * SLICE);
-        for (u32 i = threadIdx.x; i < COLUMNS * 8 && slice < SLICES; i += 256)
-            copy_async(to + piece_at(i / 8, i % 8), columns + u64(i / 8) * (SLICES * SLICE) + slice * SLICE + i % 8 * 16);
+        if (slice < SLICES) {
+            u8* to = digits + slice % STAGES * (COLUMNS * SLICE) + own;
+#pragma unroll
+            for (u32 column = 0; column < COLUMNS; column += 32)
+                if (COLUMNS % 32 == 0 || first < COLUMNS)
+                    copy_async(to + column * SLICE, source + slice * SLICE + u64(column) * (SLICES * SLICE));
+        }
         commit_copies();
     };
+    const u8* bytes = code_at(rows.planes, code);
+    Held held = {};
     fetch(0);
     fetch(1);
-    if (decodes) decode_slice(rows, code, 0, slots);
+    if (decodes) {
+        read_slice(held, bytes, 0);
+        decode_slice(held, rows, code, 0, slots);
+        if (SLICES > 1) read_slice(held, bytes, 1);
+    }
     for (u32 slice = 0; slice < SLICES; ++slice) {
         const u8 *a = slots + slice % SLOTS * (TILE * SLICE), *b = digits + slice % STAGES * (COLUMNS * SLICE);
         wait_copies<1>();
@@ -168,7 +197,10 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, const Rows& rows, u32
         __syncthreads();  // this slice is loaded, and the previous one is no longer read
         start_product(sums, a, b);
         fetch(slice + 2);
-        if (decodes && slice + 1 < SLICES) decode_slice(rows, code, slice + 1, slots + (slice + 1) % SLOTS * (TILE * SLICE));
+        if (decodes && slice + 1 < SLICES) {
+            decode_slice(held, rows, code, slice + 1, slots + (slice + 1) % SLOTS * (TILE * SLICE));
+            if (slice + 2 < SLICES) read_slice(held, bytes, slice + 2);
+        }
         finish_product(sums, a, b);
     }
 }
