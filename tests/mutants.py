@@ -352,7 +352,8 @@ def main():
 def _exists(record):
     """Return whether the test that detected a mutant still exists."""
     file, _, name = record["by"].partition("::")
-    return name and (ROOT / file).exists() and f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
+    name = name.partition("[")[0].rpartition(".")[2]  # examples have dotted names
+    return name and (ROOT / file).exists() and f" {name}" in (ROOT / file).read_text()
 
 
 def _write(path, found):
