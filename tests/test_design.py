@@ -35,6 +35,8 @@ def test_plans_reach_their_targets(rng, family, rho, detection, false_alarm, n_f
     target = {"correlation": rho, "false_alarm": false_alarm, "n_features": n_features, "projection": pool}
     plan = theory.plan(**target, detection=detection, scoring=scoring, family=family)
     assert plan.detection >= detection
+    rows = "independent" if pool == "gaussian" else "orthonormal"
+    assert f"the pool's rows are {rows} ({pool})" in plan.assumptions
     n_bits = plan.n_bits if family == "adaptive" else None
     kept = n_bits or plan.n_pool // 8
     n_pairs = 1000 if pool == "gaussian" else 3000
