@@ -39,7 +39,7 @@ INTENSITY_UNIT, ESTIMATE_UNIT = 256.0, 2.0**-10
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Residual W and weighted intensity I of a photograph or a crop, each of shape (height, width)."""
+    """Residual ``noise`` and weighted ``intensity`` of a photograph or a crop, each of shape (height, width)."""
 
     noise: Float32
     intensity: Float32  #: 0 for saturated and for flat dark pixels

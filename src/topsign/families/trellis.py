@@ -215,6 +215,8 @@ class TrellisRecipe(ProjectedRecipe):
     projects_units: ClassVar[bool] = True
 
     design: RingDesign = None  # type: ignore[assignment]  # never omitted
+    """Codebooks, and the axes of each step of the ring."""
+
     reconstruction_cosine: float = 1.0
     """Mean cosine of signals and their reconstructions, of the sample or of white signals if nothing was learned.
 

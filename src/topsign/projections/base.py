@@ -142,7 +142,7 @@ class Projection(ABC):
         return total
 
     def combine(self, values: Float32, rows: Array) -> Float32:
-        """Return sums of these rows times their ``values``, (n_signals, n_features)."""
+        """Return sums of these ``rows`` times their ``values``, (n_signals, n_features)."""
         whole = np.zeros((len(values), self.n_pool), np.float32)
         whole[:, rows] = values
         return self.transposed(whole)
