@@ -21,9 +21,9 @@ from topsign.search.recall import (
     N_STRATA,
     NEVER,
     RecallCalibration,
+    Setting,
     coarse_path,
     found_from,
-    lower_bound,
     region_path,
 )
 from topsign.search.regions import k_means, shared_out
@@ -262,7 +262,7 @@ def test_neighbours_count_from_the_setting_on_that_finds_them_for_good():
 def test_the_lower_bound_covers():
     rng = np.random.default_rng(0)
     for mean in (0.6, 0.95):
-        bounds = [lower_bound(rng.binomial(1, mean, 100).mean(), 100) for _ in range(400)]
+        bounds = [Setting(1, 0, 1, 0, rng.binomial(1, mean, 100).mean(), 100).recall_low for _ in range(400)]
         assert np.mean([bound > mean for bound in bounds]) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
 
 

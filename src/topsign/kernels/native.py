@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -309,7 +309,14 @@ def c_region_plan(plan: RegionPlan) -> Any:
 
 def data_pointer(array: Array | None) -> int | None:
     """Return where an array begins in memory."""
-    return None if array is None else array.__array_interface__["data"][0]  # in half the time of ctypes.data
+    if array is None:
+        return None
+    try:
+        buffer: Any = array
+        return ctypes.addressof(c_char.from_buffer(buffer))  # in a quarter of the time of ctypes.data
+    except (TypeError, ValueError):  # read-only, empty, or not contiguous
+        found: int = array.__array_interface__["data"][0]
+        return found
 
 
 def library_file() -> Path:
@@ -610,7 +617,7 @@ class Kernels:
 
         ``units`` are the same queries as unit vectors.
         """
-        found, hits = _region_hits(len(units), k)
+        found, _, hits = _region_hits(len(units), k)
         exact = None if originals is None or signals is None else c_originals(originals, signals)
         arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
         while self._call("search_regions", c_scoring(scoring), *arguments, exact, found) == MUST_READ:
@@ -623,8 +630,7 @@ class Kernels:
 
         None if a norm is not in [1e-18, 1e18], or if fewer than k entries are found.
         """
-        found, hits = _region_hits(len(signals), k)
-        norms = np.empty(len(signals))
+        found, norms, hits = _region_hits(len(signals), k)
         arguments = c_region_plan(plan), c_rows(signals), data_pointer(norms), found
         while (status := self._call("search_plan", *arguments)) == MUST_READ:
             assert plan.originals is not None
@@ -666,24 +672,19 @@ def _best(n_queries: int, k: int) -> tuple[Int64, Float32, Any]:
     return rows, values, struct.best(k, data_pointer(rows), data_pointer(values))
 
 
-def _region_hits(n_queries: int, k: int) -> tuple[Any, RegionHits]:
-    """Return the structure of what a search of regions finds, and its arrays, to be filled in."""
-    n, shape = n_queries * k, (n_queries, k)
-    words, reals = np.empty(2 * n + n_queries, np.int64), np.empty((2, *shape))
-    floats, strata = np.empty(n + 2 * n_queries, np.float32), np.empty(n_queries, np.int32)
-    arrays: list[Array] = [words, reals, floats, strata]
-    first, second, third, fourth = [one.__array_interface__["data"][0] for one in arrays]
-    found = struct.neighbors(
-        k,
-        first,
-        first + 8 * n,
-        third,
-        second,
-        second + 8 * n,
-        fourth,
-        third + 4 * n,
-        third + 4 * (n + n_queries),
-        first + 16 * n,
-    )
-    rows, ids = words[: 2 * n].reshape(2, *shape)
-    return found, RegionHits(rows, ids, floats[:n].reshape(shape), reals[0], reals[1], strata, words[2 * n :])
+def _region_hits(n_queries: int, k: int) -> tuple[Any, Float64, RegionHits]:
+    """Return the structure of what a search of regions finds, norms, and hits; arrays of one allocation to fill in."""
+    n, n_words = n_queries * k, 4 * n_queries * k + 2 * n_queries
+    words = np.empty(n_words + (n + 3 * n_queries + 1) // 2, np.int64)
+    start, floats = data_pointer(words), words[n_words:].view(np.float32)
+    assert start is not None
+    exact, rest = start + 16 * n + 8 * n_queries, start + 8 * n_words
+    places = start, start + 8 * n, rest, exact, exact + 8 * n  # rows, ids, values, inner products, correlations
+    strata = rest + 4 * (n + 2 * n_queries)
+    found = struct.neighbors(k, *places, strata, rest + 4 * n, rest + 4 * (n + n_queries), start + 16 * n)
+    rows, ids = words[: 2 * n].reshape(2, n_queries, k)
+    reals = words[2 * n + n_queries : n_words].view(np.float64)
+    inner, correlations = reals[: 2 * n].reshape(2, n_queries, k)
+    visited, own_strata = words[2 * n : 2 * n + n_queries], floats[n + 2 * n_queries :].view(np.int32)[:n_queries]
+    hits = RegionHits(rows, ids, floats[:n].reshape(n_queries, k), inner, correlations, own_strata, visited)
+    return found, reals[2 * n :], hits

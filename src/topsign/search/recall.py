@@ -5,8 +5,9 @@ between its best and its 16th best region score, which is small if its neighbour
 regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries the first
 setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 0.85 * (1 - asked)``. In expectation over queries that
 are exchangeable with those of the calibration, the recall is then at least the one asked for. The factor is a reserve
-for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90. If no setting
-suffices, all codes are compared, and a number of candidates that is calibrated in the same way is rescored.
+for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90. A stratum
+whose queries are too few for any setting is decided together with the next ones, but by its own mean recall, too. If no
+setting suffices, all codes are compared, and a number of candidates that is calibrated in the same way is rescored.
 """
 
 from __future__ import annotations
@@ -93,7 +94,20 @@ class Setting:
     n_coarse: int
     n_candidates: int  # to rescore; 0 for none
     recall: float
-    recall_low: float
+    n_queries: int = 0  # that the recall is the mean of; 0 if it is no mean
+
+    @property
+    def recall_low(self) -> float:
+        """One-sided 95% lower bound of the recall, as if that of each query were 0 or 1 (Clopper-Pearson)."""
+        from scipy.special import betaincinv  # takes as long to import as thousands of searches
+
+        successes = np.floor(self.recall * self.n_queries)
+        if not self.n_queries or not successes > 0:
+            return 0.0 if self.n_queries else self.recall
+        return float(betaincinv(successes, self.n_queries - successes + 1, LOW_LEVEL))
+
+
+EVERYTHING = Setting(0, 0, 1, 0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,27 +184,32 @@ class RecallCalibration:
         return known
 
     def _settings(self, stratum: int, k: int, asked: float) -> tuple[Setting | None, Setting | None]:
-        recalls = self._recalls(stratum, k)
-        place = _first_enough(recalls, asked)
-        visiting = None if place is None else self._at(stratum, place, recalls[place], k)
+        allowed, own = (1 - RESERVE) * (1 - asked) + 1e-12, self.strata == stratum
+        for reach in range(N_STRATA):
+            deciding = np.abs(self.strata.astype(np.int64) - stratum) <= reach
+            if 1 / (deciding.sum() + 1) <= allowed:
+                break
+        recalls, is_own = self._recalls(deciding, k), own[deciding]
+        place = _first_enough(recalls, is_own, allowed)
+        visiting = None if place is None else self._at(stratum, place, recalls[place, is_own], k)
         if not self.of_signals:
-            return visiting, Setting(0, 0, 1, 0, 1.0, 1.0)
-        ranks = self.code_ranks[self.strata == stratum][:, :k]
+            return visiting, EVERYTHING
         tried = CANDIDATES[k <= CANDIDATES]
-        recalls = np.array([(ranks < one).mean(axis=1) for one in tried])
-        place = _first_enough(recalls, asked)
-        return visiting, None if place is None else self._setting(0, 0, 1, int(tried[place]), recalls[place])
+        recalls = np.array([(self.code_ranks[deciding, :k] < one).mean(axis=1) for one in tried])
+        place = _first_enough(recalls, is_own, allowed)
+        whole = None if place is None else self._setting(0, 0, 1, int(tried[place]), recalls[place, is_own])
+        return visiting, whole
 
     def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:
         """Return the last setting that visits at most ``n_regions`` regions; None if there is none."""
         place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
-        return None if place < 0 else self._at(stratum, place, self._recalls(stratum, k)[place], k)
+        recalls = self._recalls(self.strata == stratum, k)
+        return None if place < 0 else self._at(stratum, place, recalls[place], k)
 
-    def _recalls(self, stratum: int, k: int) -> Float64:
-        """Return the recall of each calibration query at each setting, (n_settings, n_queries)."""
-        found = self.found[self.strata == stratum][:, :k]
+    def _recalls(self, chosen: Booleans, k: int) -> Float64:
+        """Return the recall of chosen calibration queries at each setting, (n_settings, n_queries)."""
         settings = np.arange(len(self.path))[:, np.newaxis, np.newaxis]
-        return np.asarray((found[np.newaxis] <= settings).mean(axis=2))
+        return np.asarray((self.found[chosen, :k] <= settings).mean(axis=2))
 
     def _at(self, stratum: int, place: int, recalls: Float64, k: int) -> Setting:
         n_entries = int(np.ceil(self.entries[stratum, place]))
@@ -200,23 +219,16 @@ class RecallCalibration:
     @staticmethod
     def _setting(n_regions: int, n_entries: int, n_coarse: int, n_candidates: int, recalls: Float64) -> Setting:
         mean = float(recalls.mean()) if recalls.size else 0.0
-        return Setting(n_regions, n_entries, n_coarse, n_candidates, mean, lower_bound(mean, len(recalls)))
+        return Setting(n_regions, n_entries, n_coarse, n_candidates, mean, len(recalls))
 
 
-def _first_enough(recalls: Float64, asked: float) -> int | None:
-    """Return the first setting whose expected loss is small enough, (n_settings, n_queries)."""
+def _first_enough(recalls: Float64, is_own: Booleans, allowed: float) -> int | None:
+    """Return the first setting whose expected loss is allowed; that of a stratum's own queries must be so, too."""
     count = recalls.shape[1]
-    risks = (count * (1 - recalls.mean(axis=1)) + 1) / (count + 1) if count else np.ones(len(recalls))
-    enough = np.flatnonzero(risks <= (1 - RESERVE) * (1 - asked) + 1e-12)
+    losses = 1 - (recalls[:, is_own] if is_own.any() else recalls).mean(axis=1) if count else np.ones(len(recalls))
+    risks = (count * (1 - recalls.mean(axis=1)) + 1) / (count + 1) if count else losses
+    enough = np.flatnonzero(np.maximum(risks, losses) <= allowed)
     return int(enough[0]) if enough.size else None
-
-
-def lower_bound(mean: float, count: int, level: float = LOW_LEVEL) -> float:
-    """Return a one-sided lower bound of a mean recall, as if each query's recall were 0 or 1 (Clopper-Pearson)."""
-    from scipy.special import betaincinv
-
-    successes = np.floor(mean * count)
-    return float(betaincinv(successes, count - successes + 1, level)) if successes > 0 else 0.0
 
 
 BLOCK = 256  # queries per block
@@ -416,31 +428,6 @@ LARGE_K = f"recall is calibrated for k up to {N_NEIGHBORS}"
 
 
 @dataclass(frozen=True, eq=False)
-class VisitReport:
-    """Share visited and predicted recall of each query in a block."""
-
-    visited: Float64  # share of the entries
-    recall: Float64  # predicted; nan if it is unknown
-    recall_low: Float64  # one-sided 95% lower bound of it; nan if only an estimate is known
-    exhaustive: Array  # strings: reason why all entries were compared, empty if they were not
-
-    @classmethod
-    def everything(cls, n_queries: int, reason: str) -> VisitReport:
-        """Return the report of a search that compares all entries exactly."""
-        ones = np.ones(n_queries)
-        return cls(ones, ones.copy(), ones.copy(), np.full(n_queries, reason, object))
-
-    @classmethod
-    def joined(cls, parts: list[VisitReport]) -> VisitReport:
-        """Concatenate the reports of consecutive blocks."""
-        if len(parts) == 1:
-            return parts[0]
-        parts = parts or [cls.everything(0, "")]
-        names = ("visited", "recall", "recall_low", "exhaustive")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-@dataclass(frozen=True, eq=False)
 class LocalRegions:
     """Entries in the order of their regions in the memory of this process."""
 
@@ -471,41 +458,72 @@ class RegionEntries(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """The rule that searches follow, and reported values of its strata, the last of which is for unlike queries."""
+    """What searches do and report in each stratum, the last of which is for unlike queries."""
 
-    rule: RegionRule
-    by_signals: Booleans  # whether all originals are compared
-    recall: Float64
-    recall_low: Float64
+    settings: Sequence[Setting | None]  # None compares all originals
     reasons: Array  # strings: reason why all entries are compared
+    is_filtered: bool = False
+
+    def rule(self, edges: Float64, base_coarse: int, least: float, n_found: int) -> RegionRule:
+        """Return the rule that kernels follow; ``n_found`` entries are found for each query."""
+        known = [EVERYTHING if one is None else one for one in self.settings]
+        n_entries = [max(one.n_entries, one.n_candidates, n_found) for one in known]
+        n_candidates = [max(one.n_candidates, n_found) for one in known]
+        numbers = [[one.n_regions for one in known], n_entries, [one.n_coarse for one in known], n_candidates]
+        n_regions, entries, n_coarse, candidates = np.array(numbers, np.int64)
+        return RegionRule(edges, n_regions, entries, n_coarse, candidates, base_coarse, least)
+
+    @lazy
+    def by_signals(self) -> Booleans:
+        """Whether all originals are compared."""
+        return np.array([one is None for one in self.settings])
+
+    @lazy
+    def recall(self) -> Float64:
+        """Predicted recall; nan if it is unknown."""
+        return np.array([1.0 if one is None else one.recall for one in self.settings])
+
+    @lazy
+    def recall_low(self) -> Float64:
+        """Lower bound of it; nan if only an estimate is known."""
+        return np.array([np.nan if self.is_filtered else (one or EVERYTHING).recall_low for one in self.settings])
+
+
+@dataclass(frozen=True, eq=False)
+class VisitReport:
+    """Share visited and stratum of each query in a block; from the strata follows what is predicted."""
+
+    visited: Float64  # share of the entries
+    places: Array  # stratum of each query
+    strata: Strata
 
     @classmethod
-    def of(
-        cls,
-        edges: Float64,
-        base_coarse: int,
-        least: float,
-        n_found: int,
-        settings: Sequence[tuple[Setting | None, str]],
-    ) -> Strata:
-        """Return strata from pairs of a setting and a reason; a setting of None compares all originals."""
-        known = [Setting(0, 0, 1, 0, 1.0, 1.0) if one is None else one for one, _ in settings]
-        rule = RegionRule(
-            edges,
-            np.array([one.n_regions for one in known], np.int64),
-            np.array([max(one.n_entries, one.n_candidates, n_found) for one in known], np.int64),
-            np.array([one.n_coarse for one in known], np.int64),
-            np.array([max(one.n_candidates, n_found) for one in known], np.int64),
-            base_coarse,
-            least,
-        )
-        return cls(
-            rule,
-            np.array([one is None for one, _ in settings]),
-            np.array([one.recall for one in known]),
-            np.array([one.recall_low for one in known]),
-            np.array([reason for _, reason in settings], object),
-        )
+    def everything(cls, n_queries: int, reason: str) -> VisitReport:
+        """Return the report of a search that compares all entries exactly."""
+        strata = Strata([EVERYTHING], np.array([reason], object))
+        return cls(np.ones(n_queries), np.zeros(n_queries, np.int32), strata)
+
+    @classmethod
+    def joined(cls, parts: list[VisitReport]) -> VisitReport:
+        """Concatenate the reports of consecutive blocks of one search."""
+        parts = parts or [cls.everything(0, "")]
+        visited, places = ([getattr(part, name) for part in parts] for name in ("visited", "places"))
+        return cls(np.concatenate(visited), np.concatenate(places), parts[0].strata)
+
+    @property
+    def recall(self) -> Float64:
+        """Predicted recall; nan if it is unknown."""
+        return self.strata.recall[self.places]
+
+    @property
+    def recall_low(self) -> Float64:
+        """One-sided 95% lower bound of it; nan if only an estimate is known."""
+        return self.strata.recall_low[self.places]
+
+    @property
+    def exhaustive(self) -> Array:
+        """Strings: reason why all entries were compared, empty if they were not."""
+        return self.strata.reasons[self.places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,9 +545,7 @@ class SearchPlan:
         found = kernels.active().search_plan(self.planned, signals, self.n_found)
         if found is None:
             return None
-        strata, places = self.strata, found.strata
-        shares = found.visited / self.n_entries
-        report = VisitReport(shares, strata.recall[places], strata.recall_low[places], strata.reasons[places])
+        report = VisitReport(found.visited / self.n_entries, found.strata, self.strata)
         if self.planned.originals is None:
             return found.values.astype(np.float64), found, report
         return reported(found.correlations), found, report
@@ -580,12 +596,9 @@ class RegionSearch:
         assert self._counts is not None
         assert self.recipe.scorer is not None
         kept = None if self.originals is None else local.originals
-        parts = local.codes, self.regions.model, self._counts, self._strata.rule, kept
+        parts = local.codes, self.regions.model, self._counts, self._rule, kept
         planned = RegionPlan(preparation, self.recipe.scorer, *parts)
-        low = np.full(len(self._strata.recall), np.nan) if self.is_filtered else self._strata.recall_low
-        return SearchPlan(
-            planned, min(self.k, len(self.entries)), len(self.entries), replace(self._strata, recall_low=low)
-        )
+        return SearchPlan(planned, self._n_found, len(self.entries), self._strata)
 
     def find(self, scan: QueryBlock, queries: Array) -> tuple[Hits, VisitReport]:
         """Return the nearest entries of each query, measured, and what was visited."""
@@ -603,9 +616,7 @@ class RegionSearch:
         if wide.size:
             narrow = hits[~strata.by_signals[places][hits.queries]]
             hits = Hits.joined([narrow, self.entries.nearest_signals(scan, queries, wide, self.k)]).ordered_by_score()
-        lows = np.full(len(places), np.nan) if self.is_filtered else strata.recall_low[places]  # an estimate, no bound
-        report = VisitReport(visited / len(self.entries), strata.recall[places], lows, strata.reasons[places])
-        return hits, report
+        return hits, VisitReport(visited / len(self.entries), places, strata)
 
     @lazy
     def _reason(self) -> str:
@@ -644,7 +655,7 @@ class RegionSearch:
             local.codes,
             self.regions.model,
             self._counts,
-            self._strata.rule,
+            self._rule,
             units,
             comparison.rounded,
             min(self.k, len(self.entries)),
@@ -668,7 +679,7 @@ class RegionSearch:
 
     def _visit(self, scan: QueryBlock, queries: Array, units: Float32) -> tuple[Hits, Array, Int64]:
         """Return the same of entries elsewhere: regions are chosen here and visited there."""
-        regions, counts, rule = self.regions, self._counts, self._strata.rule
+        regions, counts, rule = self.regions, self._counts, self._rule
         assert regions is not None
         assert counts is not None
         choice = kernels.active().choose_regions(regions.model, counts, rule, units)
@@ -683,18 +694,27 @@ class RegionSearch:
         sums = np.append(0, np.cumsum(counts[visits.regions]))
         return hits, choice.strata, sums[visits.starts[1:]] - sums[visits.starts[:-1]]
 
-    @lazy
+    @property
     def _strata(self) -> Strata:
-        known: dict[Any, Strata] = {} if self.calibration is None else self.calibration.derived
+        return self._settled[0]
+
+    @property
+    def _rule(self) -> RegionRule:
+        return self._settled[1]
+
+    @lazy
+    def _settled(self) -> tuple[Strata, RegionRule]:
+        """What each stratum does; kept with the calibration."""
+        known: dict[Any, tuple[Strata, RegionRule]] = {} if self.calibration is None else self.calibration.derived
         asked = self.k, self.recall, self.probes, len(self.entries), self.originals is None, self.is_filtered
         found = known.get(asked)
         if found is None:
             if len(known) >= MOST_KNOWN:
                 known.clear()
-            found = known[asked] = self._made_strata()
+            found = known[asked] = self._settle()
         return found
 
-    def _made_strata(self) -> Strata:
+    def _settle(self) -> tuple[Strata, RegionRule]:
         assert self.regions is not None
         calibration, n_coarse = self.calibration, len(self.regions.coarse)
         if self.probes is not None:
@@ -703,15 +723,17 @@ class RegionSearch:
                 None if calibration is None or self.k > N_NEIGHBORS else calibration.at_probes(0, self.k, self.probes)
             )
             n_candidates = 0 if self.originals is None or like is None else like.n_candidates
-            setting = Setting(self.probes, 0, int(coarse), n_candidates, np.nan, np.nan)
-            return Strata.of(np.empty(0), int(coarse), -np.inf, self._n_found, 2 * [(setting, "")])
+            setting = Setting(self.probes, 0, int(coarse), n_candidates, np.nan)
+            strata = Strata([setting, setting], np.array(["", ""], object), self.is_filtered)
+            return strata, strata.rule(np.empty(0), int(coarse), -np.inf, self._n_found)
         assert calibration is not None
         settings = [self._setting(stratum) for stratum in range(N_STRATA)]
         n_candidates = 0 if self.originals is None else min(N_CANDIDATES, len(self.entries))
         unknown = np.nan if n_candidates and n_candidates < len(self.entries) else 1.0
-        settings.append((Setting(0, 0, 1, n_candidates, unknown, unknown), UNLIKE))
-        base = int(calibration.coarse[0])
-        return Strata.of(calibration.edges, base, calibration.least, self._n_found, settings)
+        settings.append((Setting(0, 0, 1, n_candidates, unknown), UNLIKE))
+        reasons = np.array([reason for _, reason in settings], object)
+        strata = Strata([one for one, _ in settings], reasons, self.is_filtered)
+        return strata, strata.rule(calibration.edges, int(calibration.coarse[0]), calibration.least, self._n_found)
 
     @property
     def _n_found(self) -> int:
@@ -726,7 +748,7 @@ class RegionSearch:
             return self._grown(visiting), ""
         reason = FEW_PASS if self.is_filtered and visiting is not None else TOO_MANY
         if self.originals is not None and len(self.entries) <= EXACT_ENTRIES:
-            return Setting(0, 0, 1, len(self.entries), 1.0, 1.0), reason
+            return Setting(0, 0, 1, len(self.entries), 1.0), reason
         return (None, ALL_SIGNALS) if whole is None else (self._grown(whole), reason)
 
     def _grown(self, setting: Setting) -> Setting:
