@@ -519,12 +519,23 @@ class KeptScan {
     const ts_queries& queries_;
 };
 
-// Calls use(scan) with the faster comparison of these queries.
+// Whether byte tables of these queries cost more than products with so many blocks. Long rings, whose sums need more
+// than 16 bits and whose tables leave the near caches, are compared slowly.
+template <class Isa>
+bool tables_cost_more(const ts_scoring& scoring, const ts_queries& queries, int64_t n_blocks) {
+    const auto n_queries = double(queries.count), width = double(scoring.width);
+    const double products = 2 * double(n_blocks) * (16 + Isa::kProductCost * n_queries) + 20 * n_queries;
+    const double tables = 300 + (scoring.ring->n_steps > 256 ? 5 * double(n_blocks) : 0);
+    return tables * double(scoring.ring->n_steps) * n_queries > products * width;
+}
+
+// Calls use(scan) with the faster comparison of these queries with so many blocks.
 template <class Isa, class Use>
-auto with_scan(int n_threads, const ts_scoring& scoring, const ts_queries& queries, const Use& use) {
+auto with_scan(int n_threads, const ts_scoring& scoring, const ts_queries& queries, int64_t n_blocks, const Use& use) {
     constexpr int64_t kFewKept = 8, kSparse = 128;  // queries; locations of the pool for each one that is kept
     if (scoring.kind == TS_SIGNS || scoring.kind == TS_GROUPS) return use(NibbleScan<Isa>(n_threads, scoring, queries));
-    if (scoring.kind == TS_RING && queries.count <= Isa::kFewRings)
+    if (scoring.kind == TS_RING && queries.count <= Isa::kFewRings &&
+        !tables_cost_more<Isa>(scoring, queries, n_blocks))
         return use(RingScan<Isa>(n_threads, scoring, queries));
     if (scoring.kind == TS_KEPT &&
         (queries.count < kFewKept || scoring.layout.n_pool > kSparse * scoring.layout.n_bits))
@@ -583,7 +594,7 @@ void rank(int n_threads, const ts_scoring& scoring, const ts_code_ranges& codes,
           const ts_best& best) {
     for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
         Tops tops(some.count, best.k);
-        with_scan<Isa>(n_threads, scoring, some,
+        with_scan<Isa>(n_threads, scoring, some, BlockRanges(codes).count(),
                        [&](const auto& scan) { scan_all(n_threads, scoring, codes, scan, tops.collectors()); });
         tops.write(best.values + first * best.k, best.rows + first * best.k);
     });
@@ -595,7 +606,7 @@ void within(int n_threads, const ts_scoring& scoring, const ts_code_ranges& code
     int64_t total = 0;
     for_some_queries(scoring, queries, [&](const ts_queries& some, int64_t first) {
         const std::vector<Within> empty(found.bounds + first, found.bounds + first + some.count);
-        with_scan<Isa>(n_threads, scoring, some, [&](const auto& scan) {
+        with_scan<Isa>(n_threads, scoring, some, BlockRanges(codes).count(), [&](const auto& scan) {
             write_within(scan_all(n_threads, scoring, codes, scan, empty), first, found, total);
         });
     });
@@ -624,7 +635,7 @@ void scores(int n_threads, const ts_scoring& scoring, const ts_codes& codes, con
         std::fill(out, out + queries.count * codes.count, -std::numeric_limits<float>::infinity());
         std::vector<Written> empty;
         for (int64_t q = 0; q < queries.count; ++q) empty.emplace_back(out + q * codes.count);
-        with_scan<Isa>(n_threads, scoring, queries,
+        with_scan<Isa>(n_threads, scoring, queries, n_blocks(codes),
                        [&](const auto& scan) { scan_all(n_threads, scoring, {&codes, 1}, scan, empty); });
         return;
     }
