@@ -84,6 +84,14 @@ def filled(entries, n_regions=None, queries=None, threads=1, **options):
         return index, seconds(lambda: index.learn_regions(queries, n_regions=n_regions))
 
 
+def kept(options, name, entries, calibrating, originals, made={}):  # noqa: B006
+    """:func:`filled` once for each set."""
+    key = name, len(entries), originals
+    if key not in made:
+        made[key] = filled(entries, queries=calibrating, threads=options.build_threads, originals=originals)
+    return made[key]
+
+
 def times_of(search, queries, repeats):
     """Seconds of calls with one query each, after one round that is not counted."""
     took = []
@@ -144,7 +152,7 @@ def single(options, name, entries, queries, calibrating):
     rows, costs, rng, n = [], [], np.random.default_rng(0), len(entries)
     asking, truth = queries[:N_TIMED], exact(queries[:N_TIMED], entries)
     for stored, originals in (("codes", None), ("codes and float16", "float16")):
-        index, learning = filled(entries, queries=calibrating, threads=options.build_threads, originals=originals)
+        index, learning = kept(options, name, entries, calibrating, originals)
         every = truth if originals else index.search(asking, 10).ids
 
         def add(label, of, stored=stored, index=index, **given):
@@ -228,7 +236,7 @@ def inverted_lists(entries, n_lists, threads):
     return found, means  # whose index they use
 
 
-def contestants(options, entries, queries, calibrating, truth, asked):
+def contestants(options, name, entries, queries, calibrating, truth, asked):
     """Name, what is stored, bytes per entry, and function from a query to ids, of searches that reach a recall.
 
     Searches of codes reach it of their own search of all codes, the others of exact neighbours.
@@ -249,13 +257,13 @@ def contestants(options, entries, queries, calibrating, truth, asked):
         return partial(search, setting=setting) if reaches(setting) else None
 
     for originals in (None, "float16"):
-        index, _ = filled(entries, queries=calibrating, threads=threads, originals=originals)
+        index, _ = kept(options, name, entries, calibrating, originals)
         stored = f"{N_BYTES} B" + (" and float16" if originals else "")
         yield "topsign", stored, index.nbytes / n, lambda one, index=index: index.search(one, 10, recall=asked).ids[0]
     n_lists = 4096 if n >= 10**6 else min(2048, n // 40)
     found, _means = inverted_lists(entries, n_lists, threads)
-    for name, lists in found.items():
-        kind, n_bytes = f"FAISS IVF{n_lists},{name}", 8 + (24 if name[0] == "P" else d // 8 + 8)
+    for code, lists in found.items():
+        kind, n_bytes = f"FAISS IVF{n_lists},{code}", 8 + (24 if code[0] == "P" else d // 8 + 8)
 
         def search(one, setting, lists=lists):
             lists.nprobe = setting
@@ -302,7 +310,9 @@ def peers(options, sets, asked=0.95):
     rows, winners = [], []
     for name, entries, queries, calibrating in sets:
         entries, truth = np.ascontiguousarray(entries), exact(queries[:N_TIMED], entries)
-        found = [one for one in contestants(options, entries, queries, calibrating, truth, asked) if one[3] is not None]
+        found = [
+            one for one in contestants(options, name, entries, queries, calibrating, truth, asked) if one[3] is not None
+        ]
         took = [[] for _ in found]
         for _ in range(options.repeats):
             for times, (*_, search) in zip(took, found, strict=True):

@@ -458,7 +458,7 @@ class RegionEntries(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """What searches do and report in each stratum, the last of which is for unlike queries."""
+    """Settings of all strata, the last of which is for unlike queries, and reasons that searches report."""
 
     settings: Sequence[Setting | None]  # None compares all originals
     reasons: Array  # strings: reason why all entries are compared
@@ -704,7 +704,7 @@ class RegionSearch:
 
     @lazy
     def _settled(self) -> tuple[Strata, RegionRule]:
-        """What each stratum does; kept with the calibration."""
+        """Settings of the strata and the rule for kernels; kept with the calibration."""
         known: dict[Any, tuple[Strata, RegionRule]] = {} if self.calibration is None else self.calibration.derived
         asked = self.k, self.recall, self.probes, len(self.entries), self.originals is None, self.is_filtered
         found = known.get(asked)
