@@ -92,7 +92,10 @@ CALLS = {
         (lambda: ts.theory.expected_hamming_bound(-0.1, n_bits=1, n_pool=8), "holds for correlations in [0, 1]"),
         (lambda: ts.theory.pair_flip_probability(1.0, uv=0.9, uw=0.9, vw=-0.9), "cannot be the correlations of three"),
         (lambda: ts.theory.order_statistic_mean(9, n=8), "rank must be integers in [1, n], got 9 with n=8"),
-        (lambda: ts.theory.correlation_from_hamming(3, n_bits=4, n_pool=8), "divide mismatches by the number of bits kept"),
+        (
+            lambda: ts.theory.correlation_from_hamming(3, n_bits=4, n_pool=8),
+            "divide mismatches by the number of bits kept",
+        ),
         (lambda: ts.theory.correlation_interval(5, n_bits=4, n_pool=8), "integers in [0, 4]"),
         (
             lambda: ts.theory.correlation_interval(3, n_bits=4, n_pool=8, confidence=95),
