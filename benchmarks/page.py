@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.results import text
 
 ROOT = Path(__file__).parents[1]
-HEADLINE = ("detection", "text_embeddings", "evidence", "tables", "heads", "build", "cameras")
+HEADLINE = ("detection", "text_embeddings", "regions", "evidence", "tables", "heads", "build", "cameras")
 MARKED = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", flags=re.DOTALL)
 NOT_YET = "Not measured with these codes yet.\n"
 
