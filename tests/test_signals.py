@@ -1,6 +1,7 @@
 """Signal files: every format gives the same rows on local and other file systems, and errors name the problem."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -251,3 +252,17 @@ def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch
         (3, 9),
     ]:
         assert_array_equal(rows[start:stop], signals[start:stop])
+
+
+def test_a_row_group_is_not_held_while_its_signals_are_read(tmp_path, rng):
+    """Parquet pages are read through a buffer, so memory does not grow with the row groups of a file."""
+    signals = rng.standard_normal((10_000, 256)).astype(np.float32)
+    parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=10_000)
+    rows = open_file(Place.at(tmp_path / "a.parquet")).rows()
+    tracemalloc.start()
+    try:
+        assert_array_equal(rows[9000:9010], signals[9000:9010])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < signals.nbytes / 2
