@@ -50,21 +50,25 @@ class WideNibbles {
         for (int i = 0; i < 64; ++i)
             for (int odd = 0; odd < 2; ++odd) order[odd][i] = uint8_t(i % 4 * 32 + i / 4 * 2 + odd);
         const __m512i even = load<__m512i>(order[0]), odd = load<__m512i>(order[1]);
-        uint8_t* to = aligned();
-        for (int64_t step = 0; step < n_steps_; ++step, to += 256)
-            for (int b = 0; b < kTile; ++b) {
-                const uint8_t* at = blocks[b] + step * 128;
-                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128), _MM_HINT_T1);
-                _mm_prefetch(reinterpret_cast<const char*>(ahead[b] + step * 128 + 64), _MM_HINT_T1);
-                alignas(64) uint8_t last[128] = {};
-                if (4 * step + 4 > n_bytes) {
-                    std::memcpy(last, at, size_t(n_bytes - 4 * step) * 32);
-                    at = last;
-                }
-                const __m512i low = load<__m512i>(at), high = load<__m512i>(at + 64);
-                store(to + 128 * b, _mm512_permutex2var_epi8(low, even, high));
-                store(to + 128 * b + 64, _mm512_permutex2var_epi8(low, odd, high));
+        for (int b = 0; b < kTile; ++b) {
+            const uint8_t *at = blocks[b], *next = ahead[b];
+            uint8_t* to = aligned() + 128 * b;
+            const auto arrange = [&](const uint8_t* planes) {
+                const __m512i low = load<__m512i>(planes), high = load<__m512i>(planes + 64);
+                store(to, _mm512_permutex2var_epi8(low, even, high));
+                store(to + 64, _mm512_permutex2var_epi8(low, odd, high));
+            };
+            for (int64_t step = 0; step < n_bytes / 4; ++step, at += 128, next += 128, to += 256) {
+                _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+                _mm_prefetch(reinterpret_cast<const char*>(next + 64), _MM_HINT_T1);
+                arrange(at);
             }
+            if (n_bytes % 4) {
+                alignas(64) uint8_t last[128] = {};
+                std::memcpy(last, at, size_t(n_bytes % 4) * kBlock);
+                arrange(last);
+            }
+        }
     }
 
     template <int N>
