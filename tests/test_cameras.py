@@ -514,14 +514,16 @@ def test_cropped_and_scaled_photographs_are_found(search, whole, tmp_path):
 
 
 def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photographs, tmp_path):
-    with pytest.raises(ValueError, match="enroll cameras with --fingerprints"):
+    with pytest.raises(ValueError, match="enroll cameras with keep_fingerprints=True"):
         cameras.identify(enrolled, photographs["a"][6], search=["crop"])
     with pytest.raises(
         cameras.PhotographError, match=r"; search for crops and scaled copies with --search crop,scale$"
     ):
         cameras.identify(whole[0], photographs["a"][6])
     Image.open(photographs["a"][6]).crop((0, 0, 120, 100)).save(tmp_path / "small.png")  # smaller than the crop
-    with pytest.raises(cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; enroll the cameras with --fing"):
+    with pytest.raises(
+        cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; enroll the cameras with keep_fing"
+    ):
         cameras.identify(enrolled, tmp_path / "small.png")
     with pytest.raises(cameras.PhotographError, match=r"neither scaled nor cropped.* as a camera; search for crops"):
         cameras.identify(whole[0], tmp_path / "small.png", search=["scale"])
@@ -719,7 +721,7 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     assert len(record["calibration"]["photographs"]) == 12
     assert all(name in page and digest in page for name, digest in hashes.items())
     assert (record["match"], record["candidates"][0]["camera"]) == (True, "a")
-    code, _ = run("identify", database, photographs["a"][6], "--report", tmp_path / "q.html", "--no-thumbnail")
+    code, _ = run("identify", database, photographs["a"][6], "--report", tmp_path / "q.html", "--without-thumbnail")
     assert "data:image" not in (tmp_path / "q.html").read_text()
     code, shown = run("identify", database, photographs["others"][0])
     assert (code, "No match" in shown) == (3, True)

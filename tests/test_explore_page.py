@@ -40,7 +40,7 @@ def address(tmp_path_factory):
     with ts.Index(128, family="adaptive", n_bits=32, random_state=7, path=folder / "x.topsign") as index:
         index.add(signals, metadata=[{"row": row} for row in range(200)])
     np.save(folder / "vector.npy", signals[33])
-    command = [sys.executable, "-m", "topsign", "explore", str(folder / "x.topsign"), "--no-browser"]
+    command = [sys.executable, "-m", "topsign", "explore", str(folder / "x.topsign"), "--no-open-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         yield server.stdout.readline().strip(), folder
         server.terminate()

@@ -189,7 +189,7 @@ class CameraDatabase:
         if camera.whole is None:
             raise ValueError(
                 f"the fingerprint of the whole frame of {camera.name!r} is not stored; remove the camera and enroll "
-                "all of its photographs again with --fingerprints"
+                "all of its photographs again with keep_fingerprints=True"
             )
         return read_sums(self.sums_folder / camera.whole, shape=camera.frame[::-1], compact=True)
 

@@ -421,7 +421,7 @@ class _Comparison:
         if search and not self.whole:
             raise ValueError(
                 f"{database.path} stores no fingerprints of whole frames, which the search for crops and scales needs; "
-                "enroll cameras with --fingerprints"
+                "enroll cameras with keep_fingerprints=True"
             )
 
     def identify(self, path: str | os.PathLike[str], progress: Progress | None) -> Identification:
@@ -603,7 +603,7 @@ class _Comparison:
         return warnings
 
     def _other_sizes(self, photograph: Photograph) -> str:
-        enrolled = "" if self.whole else "enroll the cameras with --fingerprints and "
+        enrolled = "" if self.whole else "enroll the cameras with keep_fingerprints=True and "
         advice = f"; {enrolled}search for crops and scaled copies with --search crop,scale"
         is_searched = set(self.search) == set(SEARCHES)
         return _other_sizes(photograph, [*self.cameras.values()], "" if is_searched else advice)

@@ -36,22 +36,18 @@ Photographs = Annotated[
     typer.Argument(metavar="PHOTOGRAPHS", help="JPEG, PNG, TIFF, HEIC or DNG files, or folders.", show_default=False),
 ]
 Candidates = Annotated[int, typer.Option("-k", help="Greatest number of cameras to show for each photograph.")]
-Thumbnail = Annotated[bool, typer.Option("--thumbnail/--no-thumbnail", help="Show photographs in the report.")]
+Thumbnail = Annotated[
+    bool, typer.Option("--with-thumbnail/--without-thumbnail", help="Show photographs in the report.")
+]
 
 
 @dataclass(frozen=True)
 class RecordOptions:
     """Properties of photographs that the database records."""
 
-    names: Annotated[bool, typer.Option("--names/--no-names", help="Store file names of photographs.")] = True
-    hashes: Annotated[
-        bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 and scene signatures of photographs.")
-    ] = True
-    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True
-
-    def kept(self) -> dict[str, bool]:
-        """Return the options as parameters of the library."""
-        return {f"keep_{name}": value for name, value in vars(self).items()}
+    keep_names: Annotated[bool, typer.Option(help="Store file names of photographs.")] = True
+    keep_hashes: Annotated[bool, typer.Option(help="Store SHA-256 and scene signatures of photographs.")] = True
+    keep_exif: Annotated[bool, typer.Option(help="Store model and date of photographs.")] = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class ComparisonOptions:
         str,
         typer.Option(
             help="crop, scale, or crop,scale: compare photographs that match no camera at all shifts and scales, with "
-            "cameras that were enrolled with --fingerprints.",
+            "cameras that were enrolled with --keep-fingerprints.",
             show_default=False,
         ),
     ] = ""
@@ -103,13 +99,10 @@ def enroll(
         int | None, typer.Option(help="Projections kept, for a new database. (default: one per 64 pixels)")
     ] = None,
     keep_outliers: Annotated[bool, typer.Option("--keep-outliers", help="Enroll outliers, too.")] = False,
-    sums: Annotated[
-        bool, typer.Option("--sums/--no-sums", help="Store the sums that further photographs are added to.")
-    ] = True,
-    fingerprints: Annotated[
+    keep_sums: Annotated[bool, typer.Option(help="Store the sums that further photographs are added to.")] = True,
+    keep_fingerprints: Annotated[
         bool | None,
         typer.Option(
-            "--fingerprints/--no-fingerprints",
             help="Store the fingerprint of the whole frame, for identify --search. (default: as before, no at first)",
             show_default=False,
         ),
@@ -134,10 +127,10 @@ def enroll(
             camera,
             package.photographs_in(photographs),
             keep_outliers=keep_outliers,
-            keep_sums=sums,
-            keep_fingerprints=fingerprints,
+            keep_sums=keep_sums,
+            keep_fingerprints=keep_fingerprints,
             progress=progress,
-            **records.kept(),
+            **vars(records),
         )
     for note in done.notes:
         errors.print(note, label="note:", color="yellow")
@@ -162,7 +155,7 @@ def identify(
     matrix: Annotated[
         Path | None, typer.Option(help="Draw the scores of all photographs with all cameras to this .svg file.")
     ] = None,
-    show_thumbnail: Thumbnail = True,
+    with_thumbnail: Thumbnail = True,
     json: Json = False,
 ) -> None:
     """Compare photographs with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
@@ -187,7 +180,7 @@ def identify(
     judged = [one for one in results if isinstance(one, package.Identification)]
     rows = [package.result_row(one) for one in results]
     if report is not None:
-        package.write_report(report, opened, judged[0], command=_command(), with_thumbnail=show_thumbnail)
+        package.write_report(report, opened, judged[0], command=_command(), with_thumbnail=with_thumbnail)
     if output is not None:
         write_rows(rows, package.COLUMNS, output)
     if matrix is not None:
@@ -217,7 +210,7 @@ def report(
     case_number: Annotated[str, typer.Option(help="Number of the case; blank by default.", show_default=False)] = "",
     examiner: Annotated[str, typer.Option(help="Name of the examiner; blank by default.", show_default=False)] = "",
     k: Candidates = 3,
-    show_thumbnail: Thumbnail = True,
+    with_thumbnail: Thumbnail = True,
     json: Json = False,
 ) -> None:
     """Write the report of a case of many photographs, with a summary, a matrix of scores and fields for signatures.
@@ -232,7 +225,7 @@ def report(
     check_output(output, suffixes=HTML)
     results = options.identify(opened, photographs_in(photographs), k)
     texts = {"case_number": case_number, "examiner": examiner}
-    write_case(output, opened, results, command=_command(), with_thumbnail=show_thumbnail, **texts)
+    write_case(output, opened, results, command=_command(), with_thumbnail=with_thumbnail, **texts)
     record = {"output": str(output), "photographs": len(results)}
     refused = [one for one in results if isinstance(one, PhotographError)]
     _finish(f"{output}: {len(results):,} photographs", record, refused, json)
@@ -265,7 +258,7 @@ def calibrate(
     opened = _open(database)
     with bar("impostors") as progress:
         files = package.photographs_in([*(impostors or []), *(more or [])])
-        learned, refused = package.calibrate(opened, files, progress=progress, **records.kept())
+        learned, refused = package.calibrate(opened, files, progress=progress, **vars(records))
     text = f"{database}: calibrated. {learned.statement()}"
     if learned.ratios is None:
         text += f"\nno likelihood ratios, because there are {len(learned.matches)} usable scores of known matches"

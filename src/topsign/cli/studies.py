@@ -336,7 +336,7 @@ def _show_evaluation(found: Evaluation) -> None:
 def explore(
     index: Annotated[str | None, typer.Argument(help="Index to browse.", show_default=False)] = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 chooses a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    open_browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
 ) -> None:
     """Explore detection performance by code size, and the contents of an index, in the browser.
 
@@ -346,12 +346,12 @@ def explore(
     [bold]Examples[/]
 
     topsign explore
-    topsign explore cameras.topsign --no-browser
+    topsign explore cameras.topsign --no-open-browser
     """
     from ..explore import serve
 
     with nullcontext() if index is None else opened_index(index, readonly=True) as opened:
-        serve(opened, port=port, open_browser=browser, announce=console.print)
+        serve(opened, port=port, open_browser=open_browser, announce=console.print)
 
 
 # reproduce
