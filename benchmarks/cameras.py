@@ -143,10 +143,10 @@ def simulated(options):
     comparison; PCE at its customary threshold, on the first {options.pce} photographs."""
     shown = [row for row in rows if row[:3] == ["grouped", options.enrolled[-1], options.bytes[-1]]]
     whole = next(row for row in rows if row[:2] == ["uncompressed", options.enrolled[-1]])
-    task = f"""Identify simulated cameras by fingerprints of {options.bytes[-1]:,} bytes, with
-    {options.enrolled[-1]} photographs enrolled and a false-alarm rate of {LEVEL:g}"""
-    words = f"""grouped codes find {shown[0][3]:.0%} of the photographs, uncompressed fingerprints of {whole[2]:,} bytes
-    {whole[3]:.0%}"""
+    task = f"""Identify simulated cameras by {options.bytes[-1]:,} bytes ({options.enrolled[-1]} photographs enrolled,
+    false-alarm rate {LEVEL:g})"""
+    words = f"""found: {shown[0][3]:.0%} of the photographs; {whole[3]:.0%} by uncompressed fingerprints of
+    {whole[2]:,} bytes"""
     return table("Simulated cameras: detection by bytes per fingerprint", columns, rows, note), [[task, words]]
 
 

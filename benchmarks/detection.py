@@ -136,12 +136,10 @@ def main():
     )
     shown, values = detection(options)
     size = 448 if 448 in options.bytes else options.bytes[-1]
-    parts = [f"{family} codes {found(values[family, size, 'asymmetric']):.0%}" for family in reversed(FAMILIES)]
-    task = (
-        f"Find signals of {N_FEATURES:,} features at a correlation of {CORRELATION:.3f} by codes of {size} bytes, with "
-        "one false alarm in 1,000 comparisons"
-    )
-    save(options, [*shown, energies(options)], [[task, ", ".join(parts) + " of the matches"]])
+    parts = [f"{family} {found(values[family, size, 'asymmetric']):.0%}" for family in reversed(FAMILIES)]
+    task = f"""Find signals at a correlation of {CORRELATION:.3f} ({N_FEATURES:,} features, {size} bytes, one false
+    alarm in 1,000)"""
+    save(options, [*shown, energies(options)], [[task, "found: " + ", ".join(parts)]])
 
 
 if __name__ == "__main__":

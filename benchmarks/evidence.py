@@ -318,9 +318,11 @@ def main():
     kept = {(row[0], row[1]): row for row in rows}
     last, fixed = options.entries[-1], [row for row in rows if row[1].startswith("fixed")][-1]
     mine = kept[last, "calibrated at this size"]
-    words = f"""{mine[3]:.1%} of unanswerable queries refused among {last:,} sentences, asked for {1 - RATE:.0%};
-    {mine[4]:.0%} of answerable ones kept; a fixed cosine threshold refuses {fixed[3]:.0%}"""
-    save(options, tables, headline=[["Is this hit real?", words]])
+    task = f"Refuse {1 - RATE:.0%} of the queries that have no answer among {last:,} sentences"
+    words = (
+        f"{mine[3]:.1%} refused, {mine[4]:.0%} of the others answered; a fixed cosine threshold refuses {fixed[3]:.0%}"
+    )
+    save(options, tables, headline=[[task, words]])
 
 
 if __name__ == "__main__":

@@ -77,10 +77,10 @@ def synthetic(options):
     note = f"""{options.threads} thread(s). Agreement with the float32 head and accuracy on {options.inputs:,} inputs.
     Sizes include the two bytes of a class's factor."""
     shown = next(row for row in rows if row[0] == first)
-    words = f"""{shown[2]:.0f} times smaller, {shown[5]:.0%} of the top classes unchanged; `predict` and `topk` are
-    {shown[4]["ratio"]:.1f} times as fast as the matrix product ({options.threads} thread)"""
-    task = f"""Compress a head of {options.classes:,} classes and {n_features:,} features (synthetic) to
-    {shown[1]:.0f} bytes per class"""
+    words = f"""{shown[2]:.0f} times smaller, {shown[5]:.0%} of the top classes unchanged, {shown[4]["ratio"]:.1f} times
+    as fast as the matrix product"""
+    task = f"""Compress a head of {options.classes:,} classes to {shown[1]:.0f} bytes each (synthetic, {n_features:,}
+    features, {options.threads} thread)"""
     return table(title, columns, rows, note), [[task, words]]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.results import text
 
 ROOT = Path(__file__).parents[1]
-HEADLINE = ("detection", "text_embeddings", "regions", "evidence", "tables", "heads", "build", "cameras")
+HEADLINE = ("detection", "text_embeddings", "regions", "evidence", "heads", "cameras")
 MARKED = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", flags=re.DOTALL)
 NOT_YET = "Not measured with these codes yet.\n"
 
@@ -48,10 +48,14 @@ def section(report, up):
 
 
 def headline(results):
-    """Return the table of the README: tasks, what was measured, and the files with the numbers."""
+    """Return the table of the README: tasks, with links to the files of the numbers, and what was measured."""
     names = [name for name in HEADLINE if name in results]
-    rows = [[*row, f"[{name}](benchmarks/results/{name}.json)"] for name in names for row in results[name]["headline"]]
-    return markdown(["task", "measured", "file"], rows) + "\n" if rows else NOT_YET
+    rows = [
+        [f"[{task}](benchmarks/results/{name}.json)", found]
+        for name in names
+        for task, found in results[name]["headline"]
+    ]
+    return markdown(["task", "measured result"], rows) + "\n" if rows else NOT_YET
 
 
 def fill(page, results, root):

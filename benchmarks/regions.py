@@ -335,16 +335,18 @@ def peers(options, sets, asked=0.95):
 
 
 def headline(tables):
-    """Rows of the README: one query among the fewest entries of each set with originals, the fastest library first."""
+    """Row of the README: one query among the fewest entries of each set, stored with originals, by library."""
     rows = [row for one in tables if one["title"].startswith("Single queries at") for row in one["rows"]]
-    rows = [row for row in rows if not row[3].endswith(" B") and row[1] == min(other[1] for other in rows)]
+    n = min((row[1] for row in rows), default=0)
     found = []
-    for name, n in dict.fromkeys((row[0], row[1]) for row in rows):
-        task = f"""Answer one query among {n:,} signals of 384 features ({name}) with a recall@10 of .95 of exact
-            neighbours, one thread, medians, bytes per entry"""
-        some = sorted((row for row in rows if row[0] == name), key=lambda row: row[5])
-        found.append([task, ", ".join(f"{row[2]} {row[5]:.0f} us ({row[7]:,.0f} bytes)" for row in some)])
-    return found
+    for name in dict.fromkeys(row[0] for row in rows):
+        fastest = {}
+        some = [row for row in rows if row[:2] == [name, n] and not row[3].endswith(" B")]
+        for row in sorted(some, key=lambda row: row[5]):
+            fastest.setdefault(row[2].split()[0].rstrip(","), f"{row[5]:.0f} us ({row[7]:,.0f})")
+        found.append(f"{name}: " + ", ".join(" ".join(one) for one in fastest.items()))
+    task = f"Search {n:,} signals for one query (384 features, recall@10 of .95, one thread; bytes per entry)"
+    return [[task, "; ".join(found)]] if found else []
 
 
 def weak(options):

@@ -185,9 +185,7 @@ def main():
             best = {row[0]: row[3] for row in rows if row[1] == min(options.bytes, key=lambda n: abs(n - 24))}
             named = {code: f"{code} {share:.2f}" for code, share in best.items() if code not in UNNAMED}
             words = "; ".join(named.values())
-            headline.append(
-                [f"Search sentence embeddings of 384 features in 24 bytes each ({about})", f"recall@10: {words}"]
-            )
+            headline.append([f"Search sentences in 24 bytes (384 features, {about})", f"recall@10: {words}"])
         save(options, tables, headline)
 
 
