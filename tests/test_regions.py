@@ -4,6 +4,7 @@ import gc
 import pickle
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from topsign.search.recall import (
     region_path,
 )
 from topsign.search.regions import k_means, shared_out
-from topsign.store import Arrays, memory
+from topsign.store import memory
 
 N_FEATURES = 32
 
@@ -147,17 +148,19 @@ def test_segments_are_written_while_regions_are_learned(tmp_path, monkeypatch):
     index = FAMILIES["grouped"](path=tmp_path / "index", originals="float32")
     index.add(clustered(4000))
     index._store.segment_entries = 500
-    held, plain = [], memory.take_entries
+    made, held, plain = [], [], memory.take_entries
 
     def take(*arguments):
         gc.collect()
-        held.append(sum(issubclass(type(one), Arrays) and len(one) > 1 for one in gc.get_objects()))
-        return plain(*arguments)
+        held.append(sum(earlier() is not None for earlier in made))
+        segment = plain(*arguments)
+        made.append(weakref.ref(segment.columns))
+        return segment
 
     monkeypatch.setattr(memory, "take_entries", take)
     index.learn_regions(n_regions=16)
     assert len(held) == index.info["segments"] >= 8
-    assert max(held) == held[0]  # the garbage of earlier tests may still go
+    assert held == len(held) * [0]
 
 
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
