@@ -25,6 +25,10 @@ SCOPE = (
     "tests/**/*.py",
     "notebooks/*.ipynb",
     "src/**/*.py",
+    "*.toml",
+    "*.cff",
+    "tests/*.toml",
+    ".pre-commit-config.yaml",
     "Makefile",
     ".github/workflows/*.yml",
     "native/**/*",
@@ -133,7 +137,7 @@ def python(text):
 
 def hash_comments(text):
     """Comments of a Makefile or a workflow, consecutive lines joined."""
-    for lines in re.finditer(r"(?:^ *#.*\n)+", text, flags=re.MULTILINE):
+    for lines in re.finditer(r"(?:^ *#.*\n)+|(?<=\s)# .*", text, flags=re.MULTILINE):
         yield text.count("\n", 0, lines.start()) + 1, " ".join(re.findall(r"# *(.*)", lines[0]))
 
 
@@ -146,7 +150,7 @@ def c_comments(text):
 OWN = "tests/test_english.py"  # contains the phrases
 READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
 READERS |= dict.fromkeys((".h", ".c", ".cpp", ".cu", ".cuh"), c_comments)
-READERS |= dict.fromkeys(("", ".txt", ".sh", ".yml", ".yaml"), hash_comments)
+READERS |= dict.fromkeys(("", ".txt", ".sh", ".yml", ".yaml", ".cff"), hash_comments)
 
 
 def name_of(path):
@@ -204,7 +208,7 @@ def test_comments_of_c_and_make_are_read():
         (3, "three four"),
         (5, "five"),
     ]
-    assert list(hash_comments("a: b\n# one\n# two\n\trun\n")) == [(2, "one two")]
+    assert list(hash_comments("a: b\n# one\n# two\n\trun  # three\n")) == [(2, "one two"), (4, "three")]
 
 
 def test_phrases_are_found():

@@ -113,11 +113,11 @@ def prepare(path):
 def run(path, verb, **settings):
     """Run an operation in a forked child under the shim; return exit status, whether it returned, and its errors."""
     receiving, sending = os.pipe()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         child = os.fork()
         if child == 0:
             try:
-                os.dup2(said.fileno(), 2)
+                os.dup2(errors.fileno(), 2)
                 os.environ.update({"SHIM_ROOT": str(Path(path).parent)} | settings)
                 exec(PROGRAM, {"path": str(path), "verb": verb})
                 os.write(sending, b"returned")
@@ -129,8 +129,8 @@ def run(path, verb, **settings):
         returned = os.read(receiving, 8) == b"returned"
         os.close(receiving)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        said.seek(0)
-        return status, returned, said.read().decode()
+        errors.seek(0)
+        return status, returned, errors.read().decode()
 
 
 def check(path, verb, before, after, returned):
@@ -176,8 +176,8 @@ class Case:
         self.before = state_of(self.sound)
         work = self.copy("whole")
         self.log = self.folder / "log"
-        code, returned, said = run(work, verb, SHIM_LOG=str(self.log))
-        assert code == 0, said
+        code, returned, errors = run(work, verb, SHIM_LOG=str(self.log))
+        assert code == 0, errors
         assert returned
         self.after = state_of(work)
         self.calls = read_log(self.log, work.parent)
@@ -210,8 +210,8 @@ def kill_everywhere(verbs, every, seed):
             case = Case(folder, verb)
             for number in range(1 + seed % every, len(case.calls) + 1, every):
                 work = case.copy("killed")
-                code, returned, said = run(work, verb, SHIM_KILL=str(number))
-                assert code == -9, f"{verb}, call {number}: ended with {code}: {said}"
+                code, returned, errors = run(work, verb, SHIM_KILL=str(number))
+                assert code == -9, f"{verb}, call {number}: ended with {code}: {errors}"
                 done = check(work, verb, case.before, case.after, returned)
                 outcomes[verb, case.calls[number - 1][0], "after" if done else "before"] += 1
     print(f"{outcomes.total()} writers killed, each before another call; nothing lost, nothing half-done")

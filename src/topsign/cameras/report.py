@@ -316,8 +316,8 @@ def _mark(found: Identification) -> str:
 def _conclusion(found: Identification) -> str:
     """Return the conclusion with the result marked at its beginning."""
     words = found.conclusion()
-    said = f". {words}" if found.result == "match" else words.removeprefix(found.result.capitalize())
-    return f"<p>{_mark(found)}{escape(said)}</p>"
+    rest = f". {words}" if found.result == "match" else words.removeprefix(found.result.capitalize())
+    return f"<p>{_mark(found)}{escape(rest)}</p>"
 
 
 def _photograph(found: Identification, with_thumbnail: bool) -> Iterator[str]:

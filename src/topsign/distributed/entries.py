@@ -53,7 +53,7 @@ class ClusterEntries:
     snapshot: Snapshot  # the same version in this process: sizes, and which entries are alive
     tables: Mapping[str, Table]  # of the same version
     n_entries: int
-    internal_ids: Int64 | None = None  # internal ids that are considered, ascending; None: all
+    internal_ids: Int64 | None = None  # ids that passed the filter, ascending; None: all
     where: Where | None = None
     derived: dict[RegionOrder, Int64 | None] = field(default_factory=dict)  # entries of each region, once counted
 
@@ -65,10 +65,10 @@ class ClusterEntries:
         return self.n_entries
 
     def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
-        """Run a task on all workers with a snapshot of the considered entries they hold; return the results."""
+        """Run a task on all workers with a snapshot of the filtered entries they hold; return the results."""
         internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
-        considered = partial(_with_chosen, task, self.where)
-        return self.placement.ask(considered, internal_ids, *arguments, names=names)
+        filtered = partial(_with_chosen, task, self.where)
+        return self.placement.ask(filtered, internal_ids, *arguments, names=names)
 
     # Choosing
 

@@ -251,8 +251,8 @@ class Significance:
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
                 f"false_alarm, so that {found.share * n_entries:,.0f} of {n_entries:,} entries would be "
-                f"returned per query: {CAUSE}; {self._remedy(calibration, n_entries)}, or take force=True to have "
-                "them all the same"
+                f"returned per query: {CAUSE}; {self._remedy(calibration, n_entries)}, or pass force=True to "
+                "return them anyway"
             )
         if found.n_pairs >= MIN_PAIRS:
             self._passed[scoring] = calibration, false_alarm, n_entries
