@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn
 
@@ -45,6 +46,9 @@ MISSING = "missing; restore it from a copy"
 
 BLOCK_BYTES_OF = {"originals": 2**16}
 """Bytes per checksum of columns that searches read row by row."""
+
+FINITE = EXTRA_FILES["originals"]
+"""Columns of which a block with a value that is not finite is refused like a damaged one."""
 
 INLINE_BYTES = 2**14
 """Maximum size of files that are stored in the manifest."""
@@ -249,19 +253,9 @@ class StoredFile(Mapping[str, Array]):
 
     def lazily(self, name: str) -> tuple[Array, LazyBlocks]:
         """Return a column and its blocks, which are read and verified, and whose values are checked, if needed."""
-        column, size = self.verified(name, np.empty(0, np.int64)), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
-        values = column.reshape(-1)
-
-        def read(blocks: Int64) -> None:
-            self._verify(name, blocks)
-            n_values = size // column.itemsize
-            for block in blocks.tolist():
-                if not np.isfinite(values[block * n_values : (block + 1) * n_values]).all():
-                    self._verified[name][block] = False
-                    self.refuse(name, "values must be finite")
-
-        verified = self._verified[name]
-        return column, LazyBlocks(size, verified, np.zeros(len(verified), np.uint8), read)
+        column, verified = self.verified(name, np.empty(0, np.int64)), self._verified[name]
+        size, wanted = BLOCK_BYTES_OF.get(name, BLOCK_BYTES), np.zeros(len(verified), np.uint8)
+        return column, LazyBlocks(size, verified, wanted, partial(self._verify, name))
 
     def verify(self) -> dict[str, str]:
         """Read every block again; return problems by section."""
@@ -295,10 +289,13 @@ class StoredFile(Mapping[str, Array]):
         for run, (begin, _), part in zip(runs, ranges, self._content.read(ranges) if runs else [], strict=True):
             for at, block in enumerate(run):
                 stored = int(checksums[8 * block : 8 * block + 8], 16)
-                computed = zlib.crc32(part[at * size : (at + 1) * size].data)
+                content = part[at * size : (at + 1) * size]
+                computed = zlib.crc32(content.data)
                 if computed != stored:
                     section = f"{self.record.path}, {name}"
                     raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
+                if name in FINITE and not np.isfinite(content.view(tensor.dtype)).all():
+                    self.refuse(name, "values must be finite")
             if self._content.fetch is not None:
                 self._content.buffer[begin : begin + len(part)] = part
             self._verified[name][run[0] : run.stop] = True
@@ -460,11 +457,7 @@ class StoredColumns:
 
     def rows(self, name: str, positions: Int64) -> Array:
         if name in EXTRA_COLUMNS:
-            file = self._extra_file(name)
-            found = file.rows(name, positions)
-            if found.dtype.kind == "f" and not np.isfinite(found).all():
-                file.refuse(name, "values must be finite")
-            return found
+            return self._extra_file(name).rows(name, positions)
         if name != "codes":
             return self.ids[positions]
         if "codes" in self.__dict__ or len(positions) == len(self):
