@@ -294,7 +294,7 @@ class StoredFile(Mapping[str, Array]):
                 if computed != stored:
                     section = f"{self.record.path}, {name}"
                     raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
-                if name in FINITE and not np.isfinite(content.view(tensor.dtype)).all():
+                if name in FINITE and tensor.dtype is not None and not np.isfinite(content.view(tensor.dtype)).all():
                     self.refuse(name, "values must be finite")
             if self._content.fetch is not None:
                 self._content.buffer[begin : begin + len(part)] = part
