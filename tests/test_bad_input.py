@@ -118,6 +118,7 @@ CALLS = {
         (lambda: ts.Index(20, family="adaptive", center=scipy.sparse.csr_array(X[:1])), "center must be True,"),
         (lambda: INDEX.search(X, where="id == 'a'"), "ids are not metadata; use among="),
         (lambda: INDEX.add(X[:2], ids=["f", "\ud800"]), "ids must be Unicode texts, got '\\ud800' at row 1"),
+        (lambda: INDEX.add(X[:1], ids=["f"], metadata=[{1: 2}]), "row 0 is not preserved by JSON, got {1: 2}"),
         (
             lambda: INDEX.add(X[:1], ids=["f"], metadata=[{"a": "x\ud800"}]),
             "metadata at row 0 has '\\ud800', which is not a Unicode character",
@@ -149,6 +150,7 @@ CALLS = {
         (lambda: ts.read_codes("TSCM"), "message must be bytes, got str"),
         (lambda: INDEX.add(X[:2], ids=[5, "a"]), "ids must be all texts or all integers, got 5 of type int at row 0"),
         (lambda: INDEX.add(X[:1], ids=["f"], metadata={"a": 1}), "metadata must be a sequence of one dict"),
+        (lambda: INDEX.add(X[:2], ids=["f", "g"], metadata=[{}, 3]), "got 3 of type int at row 1"),
     ],
     NotFittedError: [
         (lambda: ts.AdaptiveEmbedding(n_bits=6).transform(X), "not fitted yet"),

@@ -56,29 +56,6 @@ def test_results_carry_command_machine_versions_commit_and_spread(tmp_path):
     assert 0 < took["least"] <= took["median"] <= took["most"]
 
 
-def test_detection_agrees_with_theory(load):
-    detection = load("detection")
-    scored = [(family, "asymmetric") for family in ("sign", "grouped", "adaptive", "trellis")]
-    cases = [(family, 448, scoring) for family, scoring in [*scored, ("sign", "hamming"), ("grouped", "hamming")]]
-    sums, sizes = detection.simulate(cases, 600, n_recipes=1)
-    assert set(sizes.values()) == {448, 450}
-    for case in cases:
-        found, theory = detection.d_prime(sums[case]), detection.predicted(*case)
-        # d' of n pairs has a variance near (1 + d'**2 / 4) / n: four standard errors.
-        assert abs(found - theory) < 4 * np.sqrt((1 + theory**2 / 4) / 600), case
-
-
-def test_recall_counts_the_true_neighbours_found(load):
-    text = load("text_embeddings")
-    rng = np.random.default_rng(0)
-    entries, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (300, 4))
-    truth = text.nearest(queries, entries, 10)
-    assert np.array_equal(truth, np.argsort(-(queries @ entries.T), axis=1, kind="stable")[:, :10])
-    half = np.hstack([truth[:, 5:], np.full((4, 5), -1)])
-    assert text.recalls(truth[:, ::-1], truth).tolist() == [1.0] * 4
-    assert text.recalls(half, truth).tolist() == [0.5] * 4
-
-
 def test_adaptive_codes_stay_within_the_bytes(load):
     families = load("shared.families")
     for n_bytes in (6, 24, 100):

@@ -6,7 +6,6 @@ import importlib
 import itertools
 import json
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -616,24 +615,6 @@ def test_likelihood_ratios_are_exported_for_lir(enrolled, tmp_path):
     ratios = enrolled.calibration.ratios
     assert [one["label"] for one in rows] == ["1"] * 18 + ["0"] * 36
     assert all(float(one["llr"]) == ratios.ratio(float(one["score"])) for one in rows)
-
-
-def test_lir_reads_the_exported_ratios(enrolled, tmp_path, monkeypatch, capsys):
-    """The example of the documentation prints Cllr by its definition."""
-    pytest.importorskip("lir", reason="needs lir and requests-cache")
-    monkeypatch.chdir(tmp_path)
-    run("export", enrolled.path, "--lir", "ratios.csv")
-    page = (Path(__file__).parents[1] / "docs" / "how-to" / "cameras.md").read_text()
-    (example,) = re.findall(r"(?:^    .*\n|^\n)+", page[page.index("    from pathlib import Path\n") :], re.MULTILINE)[
-        :1
-    ]
-    exec(textwrap.dedent(example), {})
-    rows = [*csv.DictReader(Path("ratios.csv").read_text().splitlines())]
-    costs = [
-        [np.log2(1 + 10 ** (sign * float(one["llr"]))) for one in rows if one["label"] == label]
-        for label, sign in (("1", -1), ("0", 1))
-    ]
-    assert float(capsys.readouterr().out) == pytest.approx(np.mean([np.mean(one) for one in costs]))
 
 
 # Results in words

@@ -51,16 +51,6 @@ def test_plan_shows_trellis_codes_if_only_they_reach_the_target(tmp_path):
             assert words in neither.output.split(family)[1].split(" codes: ")[0].replace("\n", " ")
 
 
-def test_paragraphs_of_the_help_are_not_broken():
-    shown = CliRunner(env={"COLUMNS": "400", "TERM": "dumb"}).invoke(app, ["search", "--help"]).stdout.splitlines()
-    lines = [line.strip() for line in shown]
-    (explained,) = (line for line in lines if line.startswith("Queries are numbered"))
-    assert explained.endswith("among all that were searched.")
-    examples = [line for line in lines if line.startswith("topsign search ")]
-    assert examples[0] == "topsign search cameras.topsign queries.npy -k 5"
-    assert len(examples) == 6
-
-
 def test_inspect_names_the_kernels_and_why_not_others():
     shown = json.loads(run("inspect", "--json").stdout)
     assert shown["kernels"] in shown["available"]

@@ -110,15 +110,3 @@ def test_bad_files_of_constants_are_refused(tmp_path, content, words):
     shown = " ".join(result.output.split())
     assert shown.startswith(f"error: --costs {path}: ")
     assert words in shown
-
-
-def test_constants_need_a_readable_file_and_a_recall(tmp_path):
-    absent = run("plan", "--n-entries", "1e9", "--recall", "0.95", "--costs", str(tmp_path / "absent.json"))
-    assert absent.exit_code == 2
-    assert "--costs: cannot read" in absent.output
-    folder = run("plan", "--n-entries", "1e9", "--recall", "0.95", "--costs", str(tmp_path))
-    assert folder.exit_code == 1
-    assert "--costs: cannot read" in folder.output
-    code = run("plan", "--correlation", "0.1", "--costs", str(tmp_path))
-    assert code.exit_code == 2
-    assert "--costs goes with --recall" in code.output

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import column_places, files_of, flip, newest, read_manifest, rewrite, rewrite_recipe, size_of
+from folders import column_places, files_of, flip, newest, read_manifest, rewrite, rewrite_recipe
 from numpy.testing import assert_array_equal
 
 import topsign as ts
@@ -156,26 +156,6 @@ def test_parameters_come_from_the_file(path, signals, kind):
     assert len(make_index(kind, path, **options)) == 200
 
 
-@pytest.mark.parametrize(
-    ("metadata", "error", "words"),
-    [
-        ({"a": 1}, TypeError, "a sequence of one dict (or None) per signal, got dict"),
-        (7, TypeError, "got int"),
-        ([{}], ValueError, "one per signal, got 1 for 2 signals"),
-        ([{}, 3], TypeError, "got 3 of type int at row 1"),
-        ([{"x": np.arange(3)}, {}], ValueError, "metadata at row 0 is not JSON: Object of type ndarray"),
-        ([{"x": float("nan")}, {}], ValueError, "metadata at row 0 is not JSON"),
-        ([{}, {1: 2}], ValueError, "row 1 is not preserved by JSON, got {1: 2}"),
-    ],
-)
-def test_bad_metadata_are_refused(signals, metadata, error, words):
-    index = make_index("adaptive")
-    with pytest.raises(error) as raised:
-        index.add(signals[:2], metadata=metadata)
-    assert words in str(raised.value)
-    assert len(index) == 0
-
-
 def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
     """The files of all segments are deleted after the last of them fails."""
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
@@ -229,19 +209,6 @@ def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
     assert grown < 25
 
 
-def test_removed_bytes_are_used_again(path, rng, small_segments):
-    index = make_index("grouped", path)
-    sizes = []
-    for _ in range(12):
-        index.add(rng.standard_normal((400, N_FEATURES)))
-        index.remove(index.ids[:-20])
-        index.compact()
-        index.verify()
-        sizes.append(size_of(path))
-    assert max(sizes[3:]) - min(sizes[3:]) < 500  # the folder no longer grows
-    assert len(index) == 20
-
-
 @pytest.fixture
 def filled(path, signals, small_segments, monkeypatch):
     """Closed index with several segments, removed entries and replaced metadata, each in a separate file."""
@@ -283,23 +250,6 @@ def touch(index, column, signals):
         index.get(index.ids)
     else:
         index.search(signals[:1])
-
-
-@posix
-def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
-    """Small files are stored in the manifest."""
-    with make_index("adaptive", path) as index:
-        index.add(signals[:5], metadata=5 * [{"a": 1}])
-        index.remove([1])
-    assert files_of(path)[0].startswith("recipes/")
-    assert len(files_of(path)) == 2
-    file = newest(path)
-    original = file.read_bytes()
-    for at in range(0, len(original), 7):
-        flip(file, at, 1 << int(rng.integers(8)))
-        with pytest.raises(ts.StorageError, match=r"versions/0+3\.json: damaged"):
-            ts.open_index(path)
-        file.write_bytes(original)
 
 
 @posix

@@ -178,30 +178,6 @@ def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases():
             assert not lines or not OPENINGS.match(lines[0]), f"{where}: {lines[0]}"
 
 
-REPLACED = [
-    "What `add` returned from survives a crash.",
-    "Damage is reported, never answered.",
-    "An index larger than the card is searched so.",
-    "A file keeps codes alone, of which the scores of real queries cannot be told.",
-    "Adaptive codes are the best that a code can be which treats every coordinate by itself.",
-    "members that the covariance of all cells counts as, in that of each",
-    "Number of entries in a block, and what the limit keeps of their comparison with all; every entry once.",
-    "Kernels leave places of -1 where scores are -inf, as products of extreme values are: other entries fill them.",
-    "First additions: what an index learns from one, and the file that is made once nothing of it can be refused.",
-    "AdaptiveLinearClassifier is no face of a head of universal codes",
-    "signals row 5 is zero: all its projections tie, so it cannot be its own reference",
-    "x.npy, meta page 0: not that of an LMDB file; is this a topsign index at all?",
-    "of trellis codes hadamard or principal, which they begin with",
-    "under eleven times its energy in noise",
-    "Classes told apart by small differences.",
-    "It takes 448 bytes an entry.",
-    "Bad files are refused in words.",
-    "The card has too little memory left.",
-    "multiplied with the signal's factor and lessened by minus",
-    "pytest and click of their time",
-]
-
-
 def test_comments_of_c_and_make_are_read():
     assert list(c_comments("int i; /* one\n   two */\n// three\n// four\nint j; // five\n")) == [
         (1, "one two"),
@@ -209,16 +185,3 @@ def test_comments_of_c_and_make_are_read():
         (5, "five"),
     ]
     assert list(hash_comments("a: b\n# one\n# two\n\trun  # three\n")) == [(2, "one two"), (4, "three")]
-
-
-def test_phrases_are_found():
-    for text in REPLACED:
-        (plain,) = [one for _, one in markdown(text)]
-        assert any(re.search(pattern, plain, flags=re.IGNORECASE) for pattern in PHRASES), text
-
-
-def test_standard_english_passes():
-    text = "Once `add` returns, its entries survive a crash. What is a p-value? Codes take only 448 bytes per entry."
-    assert not [
-        pattern for _, one in markdown(text) for pattern in PHRASES if re.search(pattern, one, flags=re.IGNORECASE)
-    ]

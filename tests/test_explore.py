@@ -130,18 +130,6 @@ def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
             assert (found[0]["p_value"] is None) == (options == {})
 
 
-def test_text_ids(rng):
-    signals = rng.standard_normal((30, 64)).astype(np.float32)
-    made = ts.Index(64, family="adaptive", n_bits=16, random_state=7)
-    made.add(signals, ids=[f"doc-{row}" for row in range(30)])
-    client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
-    assert client.get("/secret/api/entries").json()["entries"][3]["id"] == "doc-3"
-    found = client.get("/secret/api/neighbors?id=doc-7&k=40").json()["neighbors"]
-    assert found[0]["id"] == "doc-7"
-    assert len(found) == 30
-    assert found[0]["e_value"] == found[0]["p_value"] * 30
-
-
 def test_only_the_page_itself_is_answered(client):
     page = client.get("/secret/")
     assert page.status_code == 200

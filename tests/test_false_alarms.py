@@ -1,15 +1,9 @@
 """False-alarm rates after calibration hold by simulation: a sample of ``make test-statistics``."""
 
-import sys
-import warnings
-from pathlib import Path
-
 import pytest
+from false_alarms import simulate
 
-sys.path.insert(0, str(Path(__file__).parent / "statistics"))
-import false_alarms
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own signals", "impostors"])
@@ -27,8 +21,6 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_false_alarm_rates_hold(law, family, own):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        outcome = false_alarms.simulate(law, family, own, n_calibrations=2, seed=0)
+    outcome = simulate(law, family, own, n_calibrations=2, seed=0)
     assert outcome.problems() == []
     assert outcome.refused == 0 or law == "clusters, 1% copies"

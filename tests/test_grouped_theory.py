@@ -156,20 +156,6 @@ def test_groups_capture_more_than_the_global_choice():
         assert more == (0.24 < stored < 0.64)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pool", "n_features", "n_pool"),
-    [("hadamard", 256, 128), ("hadamard", 256, 256), ("hadamard", 256, 512), ("gaussian", 128, 256)],
-)
-def test_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_pool):
-    mismatches, scores = observe(*draw_pairs(rng, 3000, n_features, 0.0), pool=pool, n_pool=n_pool)
-    shape = {"n_bytes": n_pool // 16, "n_features": n_features, "projection": pool}
-    assert stats.kstest(significance.match_pvalue(scores, scoring="asymmetric", **shape), "uniform").pvalue > LEVEL
-    below, upto = (significance.match_pvalue(mismatches - one, **shape) for one in (1, 0))
-    below = np.where(mismatches == 0, 0.0, below)
-    assert stats.kstest(below + rng.random(len(below)) * (upto - below), "uniform").pvalue > LEVEL
-
-
 def test_the_approximation_for_stacked_blocks_has_the_documented_error(rng):
     """Exact given the norm of the code: blocks add vectors that are independent orthogonally to the signal."""
     n, n_bytes, n_draws = 256, 32, 40_000

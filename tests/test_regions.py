@@ -513,16 +513,6 @@ def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
             use()
 
 
-def test_recall_is_asked_for_up_to_the_calibrated_number_of_neighbours():
-    index = FAMILIES["sign"]()
-    index.add(clustered(20_000))
-    index.learn_regions(n_regions=64)
-    queries = clustered(3, seed=4)
-    reason = "recall is calibrated for k up to 100"
-    assert reason not in index.search(queries, k=100, recall=0.5).exhaustive.tolist()
-    assert index.search(queries, k=101, recall=0.5).exhaustive.tolist() == [reason] * 3
-
-
 @pytest.mark.parametrize(
     "name", ["numbers", "path", "coarse", "candidates", "edges", "least", "strata", "found", "code_ranks", "entries"]
 )

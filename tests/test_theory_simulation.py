@@ -55,28 +55,6 @@ def test_the_mixture(rng, rho, n_bits, n_pool):
     assert chisquare(*pooled).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("uv", "uw", "vw"), [(0.5, 0.3, 0.6), (0.7, -0.4, -0.1), (0.0, 0.0, 0.4), (1.0, 0.3, 0.3), (0.6, 0.6, 1.0)]
-)
-def test_two_other_signals(rng, uv, uw, vw):
-    n_bits, n_pool = 32, 256
-    y = draw_kept(rng, 4000, n_bits, n_pool)
-    first, second = rng.standard_normal((2, *y.shape))
-    z = uv * y + np.sqrt(1 - uv**2) * first
-    if uv < 1:
-        along = (vw - uv * uw) / np.sqrt(1 - uv**2)
-        a = uw * y + along * first + np.sqrt(max(0.0, 1 - uw**2 - along**2)) * second
-    else:
-        a = uw * y + np.sqrt(1 - uw**2) * second
-    differ = ((z >= 0) != (a >= 0)).mean(axis=1)
-    expected = theory.expected_pair_hamming(uv=uv, uw=uw, vw=vw, n_bits=n_bits, n_pool=n_pool)
-    if vw == 1.0:
-        assert differ.max() == 0
-        assert expected < 1e-14
-    else:
-        assert within_four_errors(differ, expected)
-
-
 @pytest.mark.parametrize("dither", [True, False])
 @pytest.mark.parametrize("rho", [0.9, 0.4, 0.0])
 def test_universal_embeddings(rng, dither, rho):

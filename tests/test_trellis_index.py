@@ -73,17 +73,6 @@ def test_rescored_p_values_are_exact_or_nan(rng, options):
         assert_array_equal(calibrated[row], [by_code[id] for id in found.ids[row].tolist()])
 
 
-def test_calibration_gives_p_values_to_a_learned_basis(rng):
-    signals, impostors = steep(rng, 1500), steep(rng, 1000)
-    index = make(signals)
-    index.add(signals)
-    index.calibrate(impostors[:500])
-    found = index.search(impostors[500:], k=1500).p_values.mean(axis=1)
-    assert abs(found.mean() - 0.5) < 4 * found.std() / np.sqrt(len(found))  # queries are independent, entries the same
-    assert len(index.within(signals[:5], false_alarm=0.5).ids) > 0
-    assert index.check(impostors[500:], recall=None).null.trusted
-
-
 def test_drift_is_that_of_the_last_thousand_entries(rng):
     """The entries come from all segments, without removed ones, however small the last addition was."""
     signals, others = steep(rng, 3000), rng.standard_normal((900, 32))

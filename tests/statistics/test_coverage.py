@@ -1,5 +1,6 @@
-"""Coverage of every interval and certificate over grids that include proportions near 0 and 1."""
+"""Coverage of every interval and certificate over grids that include proportions near 0 and 1; false-alarm rates."""
 
+import false_alarms
 import intervals
 import numpy as np
 import pytest
@@ -35,3 +36,13 @@ def test_certificates_of_heads(rates, n_samples):
 def test_correlations(scoring, correlation, code):
     rng = np.random.default_rng(4)
     assert intervals.correlation_coverage(rng, scoring, correlation, code, 2000) >= intervals.REQUIRED
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("own", [True, False], ids=["own signals", "impostors"])
+@pytest.mark.parametrize("family", false_alarms.FAMILIES)
+@pytest.mark.parametrize("law", false_alarms.LAWS)
+def test_false_alarm_rates(law, family, own):
+    """The conditions hold for 20 calibrations of each of three seeds, and for all of them together."""
+    found = [false_alarms.simulate(law, family, own, n_calibrations=20, seed=seed) for seed in range(3)]
+    assert [one.problems() for one in (*found, sum(found, false_alarms.Outcome()))] == [[]] * 4
