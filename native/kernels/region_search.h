@@ -136,7 +136,8 @@ class RegionChooser {
           coarse_scores_(regions.coarse.n_groups * kGroup),
           scores_(new float[regions.fine.n_groups * kGroup]),
           counts_(new int32_t[regions.fine.n_groups * kGroup]),
-          numbers_(new int32_t[regions.fine.n_groups * kGroup]) {}
+          numbers_(new int32_t[regions.fine.n_groups * kGroup]),
+          others_(regions.fine.n_groups * kGroup / 64 + 1) {}
 
     // Chooses the regions of a unit query and returns its stratum; the stratum after the last is that of queries unlike
     // all others. A stratum without regions visits all entries, and none are chosen.
@@ -162,7 +163,7 @@ class RegionChooser {
         return stratum;
     }
 
-    // The first ones nearest first, the others in order.
+    // The nearest in order, and then the others in that of memory.
     const std::vector<int32_t>& chosen() const { return chosen_; }
 
     float best = 0, contrast = 0;
@@ -251,9 +252,26 @@ class RegionChooser {
             for (; !enough(some); ++some.regions) some.entries += regions_.counts[nearest_[some.regions].region];
             nearest_.resize(some.regions);
         }
-        sort_first(kOrdered);
-        for (const ScoredRegion& one : nearest_) chosen_.push_back(one.region);
-        if (int64_t(chosen_.size()) > kOrdered) std::sort(chosen_.begin() + kOrdered, chosen_.end());
+        list_chosen();
+    }
+
+    // Lists the nearest of the chosen regions in order, and then the others in that of memory.
+    void list_chosen() {
+        const int64_t n_ordered = std::min(kOrdered, int64_t(nearest_.size()));
+        const float bound = cut_scores<Isa>(scores_.get(), n_scored_, n_ordered);
+        const auto end = std::partition(nearest_.begin(), nearest_.end(),
+                                        [&](const ScoredRegion& one) { return one.score > bound; });
+        std::sort(nearest_.begin(), end);
+        for (size_t i = 0; i < nearest_.size(); ++i) {
+            const int32_t region = nearest_[i].region;
+            if (int64_t(i) < n_ordered)
+                chosen_.push_back(region);
+            else
+                others_[region / 64] |= uint64_t(1) << (region % 64);
+        }
+        for (size_t i = 0; i < others_.size(); ++i)
+            for (; others_[i]; others_[i] &= others_[i] - 1)
+                chosen_.push_back(int32_t(64 * i) + count_trailing_zeros(others_[i]));
     }
 
     const ts_regions& regions_;
@@ -262,42 +280,43 @@ class RegionChooser {
     // Of the regions of the nearest coarse means: scores, living entries, and regions.
     std::unique_ptr<float[]> scores_;
     std::unique_ptr<int32_t[]> counts_, numbers_;
+    std::vector<uint64_t> others_;  // a bit for each region
     std::vector<int32_t> chosen_{};
     std::vector<ScoredRegion> coarse_{}, nearest_{};
     int64_t n_scored_ = 0, n_regions_ = 0, n_coarse_ = 0;
 };
 
-// Calls use(list) with lists of the blocks of the codes in some regions; returns the number of codes.
+// Calls use(blocks, count) with lists of the blocks of the codes in some regions; returns the number of codes.
 template <class Use>
 int64_t list_blocks(const ts_region_codes& codes, int64_t code_bytes, const std::vector<int32_t>& regions,
                     std::vector<Listed>& list, const Use& use) {
     constexpr size_t kListed = 1024;
     int64_t n = 0;
-    list.clear();
+    size_t n_listed = 0;
+    list.resize(kListed);
     for (const int32_t region : regions)
         for (int64_t i = codes.starts[region]; i < codes.starts[region + 1]; ++i) {
             const ts_region_range& range = codes.ranges[i];
             const ts_codes& segment = codes.segments.ranges[range.segment];
-            const int64_t last = (int64_t(range.end) - 1) / kBlock;
-            for (int64_t b = range.begin / kBlock; b <= last; ++b) {
-                uint32_t mask = ~uint32_t(0);
-                if (b == range.begin / kBlock) mask &= ~uint32_t(0) << (range.begin % kBlock);
-                if (b == last) mask &= ~uint32_t(0) >> (kBlock - 1 - (range.end - 1) % kBlock);
-                mask &= living(segment, b);
-                n += count_ones(mask);
+            const int64_t first = range.begin / kBlock, last = (int64_t(range.end) - 1) / kBlock;
+            uint32_t within = ~uint32_t(0) << (range.begin % kBlock);
+            for (int64_t b = first; b <= last; ++b, within = ~uint32_t(0)) {
+                if (b == last) within &= ~uint32_t(0) >> (kBlock - 1 - (range.end - 1) % kBlock);
+                const uint32_t mask = within & living(segment, b);
                 const uint8_t* const block = segment.planes + b * code_bytes * kBlock;
-                if (!list.empty() && list.back().block == block) {
-                    list.back().mask |= mask;
+                n += count_ones(mask);
+                if (b == first && n_listed && list[n_listed - 1].block == block) {  // the end of another region
+                    list[n_listed - 1].mask |= mask;
                 } else if (mask) {
-                    if (list.size() >= kListed) {
-                        use(list);
-                        list.clear();
+                    if (n_listed == kListed) {
+                        use(list.data(), int64_t(n_listed));
+                        n_listed = 0;
                     }
-                    list.push_back({block, &segment, b, mask});
+                    list[n_listed++] = {block, &segment, b, mask};
                 }
             }
         }
-    if (!list.empty()) use(list);
+    if (n_listed) use(list.data(), int64_t(n_listed));
     return n;
 }
 
@@ -357,9 +376,8 @@ void visit(int n_threads, const ts_scoring& scoring, const ts_region_codes& code
                 found.begin(1, false);
                 const std::vector<int32_t> chosen(visits.regions + visits.starts[q],
                                                   visits.regions + visits.starts[q + 1]);
-                list_blocks(codes, scoring.code_bytes, chosen, list, [&](const std::vector<Listed>& some) {
-                    worker.scan(some.data(), int64_t(some.size()), 0, 1, &found);
-                });
+                list_blocks(codes, scoring.code_bytes, chosen, list,
+                            [&](const Listed* some, int64_t n) { worker.scan(some, n, 0, 1, &found); });
                 found.finish();
                 top.write(best.values + q * best.k, best.rows + q * best.k);
             };
@@ -504,9 +522,8 @@ class RegionSearcher {
 
     int64_t visit_chosen(const Scan& scan) {
         typename Scan::Worker worker(scan);
-        return list_blocks(codes_, scoring_.code_bytes, chooser_.chosen(), list_, [&](const std::vector<Listed>& some) {
-            worker.scan(some.data(), int64_t(some.size()), 0, 1, &shortlist_);
-        });
+        return list_blocks(codes_, scoring_.code_bytes, chooser_.chosen(), list_,
+                           [&](const Listed* some, int64_t n) { worker.scan(some, n, 0, 1, &shortlist_); });
     }
 
     int64_t visit_all(const Scan& scan, int64_t wanted) {
