@@ -321,6 +321,30 @@ def test_removal_filters_and_growth_keep_the_recall(learned):
     assert index.regions.is_due
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.02, 0.04, 0.08])
+def test_queries_of_a_rare_and_harder_kind_keep_the_recall(share):
+    n, n_features, rng = 40_000, 64, np.random.default_rng(0)
+    centres = rng.standard_normal((600, n_features))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    plane = np.linalg.qr(rng.standard_normal((n_features, 8)))[0].T
+
+    def rare(count):
+        """Signals on a sphere of 8 dimensions, whose neighbours are scattered; all others are in tight clusters."""
+        signals = rng.standard_normal((count, 8))
+        return (signals / np.linalg.norm(signals, axis=1, keepdims=True) @ plane).astype(np.float32)
+
+    n_rare = int(share * n)
+    noise = 0.3 / 8 * rng.standard_normal((n - n_rare, n_features))
+    common = (centres[rng.integers(600, size=n - n_rare)] + noise).astype(np.float32)
+    index = ts.Index(n_features, n_bytes=16, random_state=1)
+    index.add(rng.permutation(np.concatenate([common, rare(n_rare)])))
+    index.learn_regions()
+    recalls, some = achieved(index, rare(400), 10, 0.95)
+    assert recalls.mean() >= 0.95 - 0.03
+    assert some.visited.mean() < 0.5
+
+
 def test_single_queries_visit_few_entries(learned):
     index, queries = learned
     some = index.search(queries[:1], 10, recall=0.9)
