@@ -8,6 +8,7 @@ from folders import content_of, pack, read_manifest, store, unpack, write_manife
 
 import topsign as ts
 from topsign.errors import StorageError
+from topsign.search import KeptOriginals
 
 KINDS = ("float32", "float16", "int8")
 ERRORS = {"float32": 0.0, "float16": 2**-11, "int8": 0.5 / 127}
@@ -161,3 +162,27 @@ def test_a_zero_signal_is_uncorrelated_with_every_query():
     assert np.isfinite(scores).all()
     assert scores[found.ids[0] == 3] == 0
     assert (scores != 0).sum() == 39
+
+
+@pytest.mark.parametrize("n_queries", [1, 20])
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+def test_a_recall_that_reads_all_originals_compares_no_entry_twice(n_queries, metric, monkeypatch):
+    signals = np.random.default_rng(0).standard_normal((600, 32)).astype(np.float32)
+    index = ts.Index(32, family="grouped", n_bytes=2, metric=metric, originals="float32")
+    index.add(signals)
+    compared, compare = [], KeptOriginals.compare_entries
+
+    def counted(self, ids, rows, starts, queries):
+        compared.extend((query, row) for query, row in enumerate(np.split(rows, starts[1:-1])))
+        return compare(self, ids, rows, starts, queries)
+
+    monkeypatch.setattr(KeptOriginals, "compare_entries", counted)
+    found = index.search(signals[:n_queries], k=5, recall=0.9)
+    for query in range(n_queries):
+        rows = np.concatenate([rows for one, rows in compared if one == query])
+        assert len(np.unique(rows)) == len(rows)
+    products = signals[:n_queries].astype(np.float64) @ signals.T
+    norms = np.linalg.norm(signals.astype(np.float64), axis=1)
+    exact = products / norms / norms[:n_queries, np.newaxis] if metric == "correlation" else products
+    assert np.array_equal(found.ids, np.argsort(-exact, axis=1)[:, :5])
+    np.testing.assert_allclose(found.scores, np.take_along_axis(exact, found.ids, axis=1), rtol=1e-6)

@@ -215,7 +215,7 @@ class IndexRegions:
         if found.recall_of == "codes":
             exact = search(signals, n_wanted).ids
         else:
-            rows = entries.originals().best_rows(entries.snapshot, signals, n_wanted, metric=self._recipe.metric)
+            rows = entries.originals().best(entries.snapshot, signals, n_wanted, metric=self._recipe.metric).rows
             exact = entries.user_ids(entries.snapshot.gather("ids", rows.ravel()).astype(np.int64)).reshape(rows.shape)
         achieved = _recalls(found.ids, exact, own, k)
         mean, half = float(achieved.mean()), 1.96 * float(achieved.std()) / math.sqrt(max(1, len(achieved)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -109,17 +109,14 @@ class KeptOriginals:
             raise ValueError("some entries were added without their signals, as a cluster adds them; add them again")
         return found
 
-    def _signals(self, ids: Int64, rows: Int64) -> Float32:
-        return unpack_originals(*self._stored(ids, rows))
-
-    def best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, *, metric: str) -> Int64:
-        """Return the rows of the entries nearest to each query by their signals, (n_queries, n_rows).
+    def best(self, snapshot: Snapshot, queries: Array, n_rows: int, *, metric: str) -> Compared:
+        """Return the ``n_rows`` entries nearest to each query by their signals.
 
         Few queries are compared exactly with all entries. Of many, the best by float32 products are compared exactly,
         and every entry for which rounding leaves open whether it is among them, for example one of many equal signals.
         """
         if len(queries) <= FEW_QUERIES:
-            return self._few_best_rows(snapshot, queries, n_rows, metric)
+            return self._best_of_all(snapshot, queries, n_rows, metric)
         units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
         best, rows = np.empty((len(units), 0), np.float32), np.empty((len(units), 0), np.int64)
         n_held, margin = n_rows + SPARE, 0.0
@@ -133,21 +130,41 @@ class KeptOriginals:
             if best.shape[1] > n_held:
                 kept = np.argpartition(-best, n_held - 1, axis=1)[:, :n_held]
                 best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
-        rows, exact = self._best_of(snapshot, rows, queries, n_rows, metric)
+        found = self._compared(snapshot, rows, queries, metric).best(snapshot, n_rows)
         if len(snapshot) > n_held:
-            open_ones = np.flatnonzero(best.min(axis=1) + margin >= exact[:, -1])
+            least = found.scores[:, -1]
+            if metric == "inner_product":  # of unit queries, as the products
+                values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
+                least = least / np.sqrt((values**2).sum(axis=1))
+            open_ones = np.flatnonzero(best.min(axis=1) + margin >= least)
             if open_ones.size:
-                rows[open_ones] = self._all_compared(snapshot, queries[open_ones], n_rows, exact[open_ones, -1], metric)
-        return rows
+                again = self._best_reaching(snapshot, queries[open_ones], n_rows, least[open_ones], metric)
+                for column, values in zip(found, again, strict=True):
+                    column[open_ones] = values
+        return found
 
-    def _few_best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, metric: str) -> Int64:
-        size, held = max(1, BLOCK_BYTES // (4 * self.n_features)), np.empty((len(queries), 0), np.int64)
+    def _best_of_all(self, snapshot: Snapshot, queries: Array, n_rows: int, metric: str) -> Compared:
+        """Return the nearest entries by exact comparison of all."""
+        size, found = max(1, BLOCK_BYTES // (4 * self.n_features)), Compared.none(len(queries))
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             living = first_row + np.flatnonzero(segment.living)
             for start in range(0, len(living), size):
-                some = np.broadcast_to(living[start : start + size], (len(queries), len(living[start : start + size])))
-                held, _ = self._best_of(snapshot, np.hstack([held, some]), queries, n_rows, metric)
-        return held
+                some = living[start : start + size]
+                rows = np.broadcast_to(some, (len(queries), len(some)))
+                found = found.joined(self._compared(snapshot, rows, queries, metric)).best(snapshot, n_rows)
+        return found
+
+    def _best_reaching(self, snapshot: Snapshot, queries: Array, n_rows: int, least: Float64, metric: str) -> Compared:
+        """Return the nearest entries by exact comparison of all whose products reach ``least`` within rounding."""
+        units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
+        found = [Compared.none(1)] * len(units)
+        for some, scores, margins in self._products(snapshot, units, metric):
+            for query, bound in enumerate(least):
+                reaching = some[np.newaxis, scores[query] + margins >= bound]
+                if reaching.size:
+                    here = self._compared(snapshot, reaching, queries[query : query + 1], metric)
+                    found[query] = found[query].joined(here).best(snapshot, n_rows)
+        return Compared(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def _products(self, snapshot: Snapshot, units: Float32, metric: str) -> Iterator[tuple[Int64, Float32, Float64]]:
         """Yield rows of live entries, float32 products with unit queries, and bounds of their rounding errors."""
@@ -156,37 +173,18 @@ class KeptOriginals:
             living = np.flatnonzero(segment.living)
             for start in range(0, len(living), size):
                 some = living[start : start + size]
-                signals = _units(
-                    self._signals(segment.ids[some], first_row + some), self.mean, scaled=metric == "correlation"
-                )
+                stored = self._stored(segment.ids[some], first_row + some)
+                signals = _units(unpack_originals(*stored), self.mean, scaled=metric == "correlation")
                 norms = np.sqrt(np.einsum("if,if->i", signals, signals, dtype=np.float64))
                 yield first_row + some, units @ signals.T, ROUNDING * np.sqrt(self.n_features) * norms
 
-    def _all_compared(self, snapshot: Snapshot, queries: Array, n_rows: int, least: Float64, metric: str) -> Int64:
-        """Return the nearest rows by exact comparison of all entries whose products reach ``least`` within rounding."""
-        units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
-        held = [np.empty(0, np.int64)] * len(units)
-        for some, scores, margins in self._products(snapshot, units, metric):
-            for query, bound in enumerate(least):
-                reaching = some[scores[query] + margins >= bound]
-                if reaching.size:
-                    rows = np.concatenate([held[query], reaching])[np.newaxis]
-                    held[query] = self._best_of(snapshot, rows, queries[query : query + 1], n_rows, metric)[0][0]
-        return np.array(held)
-
-    def _best_of(
-        self, snapshot: Snapshot, rows: Int64, queries: Array, n_rows: int, metric: str
-    ) -> tuple[Int64, Float64]:
-        """Return the best of some rows of each query and their scores for unit queries; ties by ascending id."""
-        ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
+    def _compared(self, snapshot: Snapshot, rows: Int64, queries: Array, metric: str) -> Compared:
+        """Compare each query exactly with the entries of its row of ``rows``."""
+        ids = snapshot.gather("ids", rows.ravel())
         starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
-        inner, correlations = self.compare_entries(ids.ravel(), rows.ravel(), starts, queries)
-        scores = reported(inner if metric == "inner_product" else correlations).reshape(rows.shape)
-        order = np.lexsort((ids, -scores), axis=1)[:, :n_rows]
-        if metric == "inner_product":
-            values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
-            scores = scores / np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
-        return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        inner, correlations = self.compare_entries(ids, rows.ravel(), starts, queries)
+        scores = reported(inner if metric == "inner_product" else correlations)
+        return Compared(rows, scores.reshape(rows.shape), correlations.reshape(rows.shape))
 
     def nearest(self, snapshot: Snapshot, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
         """Return the k entries of a snapshot nearest to queries by their signals, measured, with exact scores.
@@ -196,13 +194,36 @@ class KeptOriginals:
         if not len(snapshot):
             return scan.measure(snapshot, Hits.none())
         n_rows = min(k, len(snapshot))
-        best = self.best_rows(snapshot, queries, n_rows, metric=scan.comparison.metric)
-        rows = best.ravel()
+        found = self.best(snapshot, queries, n_rows, metric=scan.comparison.metric)
+        rows = found.rows.ravel()
         hits = Hits(np.repeat(which, n_rows), rows, snapshot.gather("ids", rows), np.empty(len(rows), np.float32))
-        hits = replace(
-            hits, values=scan.values_of(snapshot, hits)
-        )  # values of codes, from which distances are computed
-        return rank_exactly(scan, scan.measure(snapshot, hits), self, queries, k, which=which)
+        hits = replace(hits, values=scan.values_of(snapshot, hits))  # of codes, from which distances are computed
+        hits = scan.measure(snapshot, hits)
+        logs = exact_p_values(scan, self.n_features, hits.log10_p_values, found.correlations.ravel())
+        return replace(hits, scores=found.scores.ravel(), log10_p_values=logs)
+
+
+class Compared(NamedTuple):
+    """Entries that were compared exactly with each query, (n_queries, n_entries)."""
+
+    rows: Int64
+    scores: Float64
+    correlations: Float64
+
+    @classmethod
+    def none(cls, n_queries: int) -> Compared:
+        """Return no entries."""
+        return cls(np.empty((n_queries, 0), np.int64), np.empty((n_queries, 0)), np.empty((n_queries, 0)))
+
+    def joined(self, other: Compared) -> Compared:
+        """Return the entries of both."""
+        return Compared(*(np.hstack(columns) for columns in zip(self, other, strict=True)))
+
+    def best(self, snapshot: Snapshot, n_rows: int) -> Compared:
+        """Return the ``n_rows`` entries with the highest scores of each query; ties by ascending id."""
+        ids = snapshot.gather("ids", self.rows.ravel()).reshape(self.rows.shape)
+        order = np.lexsort((ids, -self.scores), axis=1)[:, :n_rows]
+        return Compared(*(np.take_along_axis(column, order, axis=1) for column in self))
 
 
 def _above(scores: Float32, rows: Int64, bounds: Float32) -> tuple[Float32, Int64]:
@@ -243,17 +264,13 @@ def reported(exact: Float64) -> Float64:
     return exact.astype(np.float32).astype(np.float64)
 
 
-def rank_exactly(
-    scan: QueryBlock, candidates: Hits, originals: ExactSignals, queries: Array, k: int, *, which: Int64 | None = None
-) -> Hits:
+def rank_exactly(scan: QueryBlock, candidates: Hits, originals: ExactSignals, queries: Array, k: int) -> Hits:
     """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 
-    ``queries`` are all queries of the scan, or those number ``which``, which ascend. Candidates are measured, and those
-    of a query stand together. P-values of a learned null stay those of the codes, whose scores it was learned from;
-    codes without a null have none for exact scores either.
+    Candidates are measured, and those of a query stand together. P-values of a learned null stay those of the codes,
+    whose scores it was learned from; codes without a null have none for exact scores either.
     """
-    which = np.arange(len(queries)) if which is None else which
-    starts = np.append(np.searchsorted(candidates.queries, which), len(candidates)).astype(np.int64)
+    starts = np.searchsorted(candidates.queries, np.arange(len(queries) + 1)).astype(np.int64)
     inner, correlations = originals.compare(candidates, starts, queries)
     scores = reported(inner if scan.comparison.metric == "inner_product" else correlations)
     order = np.lexsort((candidates.ids, -scores, candidates.queries))

@@ -313,7 +313,7 @@ def calibrate_recall(
         exact = rows[:, :N_NEIGHBORS]
         if originals is not None:
             n_exact = min(N_NEIGHBORS + n_extra, len(snapshot))
-            exact = originals.best_rows(snapshot, queries[part], n_exact, metric=recipe.metric)
+            exact = originals.best(snapshot, queries[part], n_exact, metric=recipe.metric).rows
             exact = _without_own(exact, snapshot, own)
             by_code.append(_places(exact, rows))
         of_level = [ranks.ranks(int(level)) for level in levels]
