@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.index.significance import NullCheck
-from topsign.search import Hits
+from topsign.search.engine import Hits
 from topsign.store import segments
 from topsign.theory.detection import RocCurve
 

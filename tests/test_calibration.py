@@ -13,7 +13,7 @@ import topsign as ts
 from topsign.index import significance
 from topsign.index.significance import best_statistics, own_scores, random_scores
 from topsign.paper.heads import load_cifar10_head
-from topsign.search import query_blocks
+from topsign.search.query_block import query_blocks
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from test_regions import FAMILIES, clustered
 
 import topsign as ts
-from topsign.search import QueryBlock
+from topsign.search.query_block import QueryBlock
 
 pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
 

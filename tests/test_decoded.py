@@ -9,7 +9,7 @@ import topsign as ts
 from topsign.families import AdaptiveRecipe, GroupedRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.families.comparison import DecodedComparison, DecodedPairing, unit, unit_queries
 from topsign.index import Index
-from topsign.search import living_ranges
+from topsign.search.engine import living_ranges
 
 # The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")

@@ -12,7 +12,7 @@ from scipy import stats
 import topsign as ts
 from topsign import kernels
 from topsign.index import addition
-from topsign.search import query_blocks
+from topsign.search.query_block import query_blocks
 from topsign.store import segments
 
 pytestmark = pytest.mark.core

@@ -8,7 +8,7 @@ from folders import content_of, pack, read_manifest, store, unpack, write_manife
 
 import topsign as ts
 from topsign.errors import StorageError
-from topsign.search import KeptOriginals
+from topsign.search.originals import KeptOriginals
 
 KINDS = ("float32", "float16", "int8")
 ERRORS = {"float32": 0.0, "float16": 2**-11, "int8": 0.5 / 127}

@@ -15,7 +15,6 @@ from topsign import kernels
 from topsign.errors import StorageError
 from topsign.families import Comparison, unit_queries
 from topsign.index.entries import LocalEntries
-from topsign.search import Regions, automatic_regions
 from topsign.search import recall as region_search
 from topsign.search.recall import (
     CANDIDATES,

@@ -9,7 +9,8 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.families.comparison import DecodedComparison, unit_queries
 from topsign.families.trellis import TrellisRecipe
-from topsign.search import Hits, originals
+from topsign.search import originals
+from topsign.search.engine import Hits
 from topsign.store import segments
 
 N_FEATURES, N_ENTRIES = 64, 300

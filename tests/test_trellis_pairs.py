@@ -11,8 +11,8 @@ from test_trellis import steep
 import topsign as ts
 from topsign.families import trellis_pairs
 from topsign.index import deferred_of
-from topsign.search import living_ranges
 from topsign.search import pairs as module
+from topsign.search.engine import living_ranges
 from topsign.store import segments
 
 OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]

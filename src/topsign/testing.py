@@ -18,7 +18,7 @@ from .export import from_arrow, to_arrow
 from .families import Recipe, read_codes
 from .heads import Head
 from .index import Index, open_index
-from .search import query_blocks
+from .search.query_block import query_blocks
 
 N_FEATURES, N_SIGNALS, N_QUERIES, K = 32, 400, 9, 7
 TOLERANCE = 1e-3

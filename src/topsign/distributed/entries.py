@@ -19,17 +19,10 @@ from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
 from ..index.entries import Entries, Ids, LocalEntries, as_texts, check_asked, check_found
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
-from ..search import (
-    EqualCodes,
-    Hits,
-    PairLimit,
-    QueryBlock,
-    RangeLimit,
-    Reduced,
-    RegionOrder,
-    RegionVisits,
-    compare_entries,
-)
+from ..search.engine import Hits
+from ..search.pairs import EqualCodes, PairLimit, Reduced, compare_entries
+from ..search.query_block import QueryBlock, RangeLimit
+from ..search.regions import RegionOrder, RegionVisits
 from ..store import Note, Segment, Snapshot, Table, merge_segments, take_positions
 from ..store.segments import parse_notes
 from ..store.versions import SegmentRecord

@@ -12,7 +12,8 @@ from distributed import Client
 from .._arrays import Array
 from ..errors import ConflictError
 from ..index import BaseIndex, Index, LearnedIndex
-from ..search import ENGINE, SMALL_QUERY_BYTES, QueryBlock, query_blocks
+from ..search.engine import ENGINE
+from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
 from ..store import open_store
 from ..store.folder_store import FolderStore, OpenVersion

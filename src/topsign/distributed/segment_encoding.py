@@ -17,7 +17,7 @@ from ..errors import StorageError
 from ..families import Recipe
 from ..index.addition import keep_originals
 from ..index.entries import check_new_ids
-from ..search import Regions
+from ..search.regions import Regions
 from ..signals import SignalFile, TableColumns
 from ..store import Arrays, make_segments, merge_segments
 from ..store.backends import Backend

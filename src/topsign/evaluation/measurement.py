@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count, check_real
 from ..index import Index
-from ..search import MIN_REGION_ENTRIES
+from ..search.regions import MIN_ENTRIES as MIN_REGION_ENTRIES
 from ..store import ORIGINAL_TYPES
 from .report import Candidate, Configuration, Evaluation, K, Option, Recall, choose, configurations
 from .sample import Extrapolation, Split, Truth, measure_isotropy, queries_needed, share_interval, split_signals

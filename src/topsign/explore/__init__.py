@@ -32,7 +32,7 @@ except ImportError as missing:
 from .._arrays import Array
 from .._checks import as_signals, check_count
 from ..index import Index, nulls_of
-from ..search import query_blocks
+from ..search.query_block import query_blocks
 from ..significance import probabilities
 from . import sizes
 

@@ -17,7 +17,7 @@ from ..families import Comparison, Recipe
 from ..families.comparison import CodeComparison, HammingComparison
 from ..index import Index, Matches, Neighbors, index_of, store_of
 from ..kernels import BLOCK, Scoring
-from ..search import Hits, KernelEngine
+from ..search.engine import Hits, KernelEngine
 from ..store import Columns, MemoryStore, Segment, Snapshot
 from .device import Array as DeviceArray
 from .device import Device, find_device, on_host

@@ -17,22 +17,12 @@ from .._checks import as_signals, check_choice, check_count, check_flag
 from .._files import Record
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
-from ..search import (
-    ENGINE,
-    SMALL_QUERY_BYTES,
-    Engine,
-    ExactSignals,
-    Originals,
-    PairLimit,
-    Progress,
-    QueryBlock,
-    RangeLimit,
-    Source,
-    VisitReport,
-    find_groups,
-    find_pairs,
-    rank_exactly,
-)
+from ..search.engine import ENGINE, Engine
+from ..search.originals import ExactSignals, Originals, Source, rank_exactly
+from ..search.pairs import PairLimit, find_groups, find_pairs
+from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit
+from ..search.recall import VisitReport
+from ..search.regions import Progress
 from ..significance import ScoreCalibration
 from ..store import Store
 from .addition import FEATURES, DeferredIndex, kept_feature_names

@@ -16,22 +16,12 @@ from .._checks import MAX_ID, check_ids, format_list, raise_unknown_ids
 from ..codes import Codes
 from ..families import Recipe
 from ..kernels import OriginalRows
-from ..search import (
-    EqualCodes,
-    ExactSignals,
-    Hits,
-    KeptOriginals,
-    LocalRegions,
-    PairedEntries,
-    PairLimit,
-    QueryBlock,
-    RangeLimit,
-    Reduced,
-    RegionEntries,
-    RegionOrder,
-    RegionVisits,
-    compare_entries,
-)
+from ..search.engine import Hits
+from ..search.originals import ExactSignals, KeptOriginals
+from ..search.pairs import EqualCodes, PairedEntries, PairLimit, Reduced, compare_entries
+from ..search.query_block import QueryBlock, RangeLimit
+from ..search.recall import LocalRegions, RegionEntries
+from ..search.regions import RegionOrder, RegionVisits
 from ..store import Change, Note, Snapshot, Table
 from .filters import Where, select
 

@@ -17,7 +17,9 @@ from .._random import RandomState
 from ..errors import StorageError, warn
 from ..families import Null, Recipe
 from ..projections import Projected, Projection
-from ..search import ENGINE, Engine, Progress, QueryBlock, query_blocks
+from ..search.engine import ENGINE, Engine
+from ..search.query_block import QueryBlock, query_blocks
+from ..search.regions import Progress
 from ..signals import from_table
 from ..store import (
     Change,

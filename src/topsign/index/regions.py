@@ -14,22 +14,10 @@ from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
-from ..search import (
-    MAX_REGIONS,
-    MIN_RECALL_QUERIES,
-    MIN_REGION_ENTRIES,
-    Progress,
-    RecallCalibration,
-    Regions,
-    RegionSearch,
-    automatic_regions,
-    calibrate_recall,
-    decoded_rows,
-    learn_regions,
-    n_calibration,
-    queries_of,
-    sample_rows,
-)
+from ..search.recall import MIN_QUERIES as MIN_RECALL_QUERIES
+from ..search.recall import RecallCalibration, RegionSearch, calibrate_recall, n_calibration, queries_of, sample_rows
+from ..search.regions import MAX_REGIONS, Progress, Regions, automatic_regions, decoded_rows, learn_regions
+from ..search.regions import MIN_ENTRIES as MIN_REGION_ENTRIES
 from ..store import Change, Snapshot, Store, StoreVersion, Table
 from .entries import EntrySet, LocalEntries
 from .results import Neighbors

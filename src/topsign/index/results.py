@@ -16,7 +16,9 @@ from .._arrays import Float64, Int64
 from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
 from ..kernels import RegionHits
-from ..search import NOT_ASKED, Hits, QueryBlock, SearchPlan, VisitReport
+from ..search.engine import Hits
+from ..search.query_block import QueryBlock
+from ..search.recall import NOT_ASKED, SearchPlan, VisitReport
 from ..significance import probabilities, probability_text
 from .entries import EntrySet
 

@@ -18,7 +18,9 @@ from ..encoding import encode
 from ..errors import CalibrationWarning, StorageError, warn
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
-from ..search import Hits, Progress, QueryBlock, living_ranges, query_blocks, rank_ranges
+from ..search.engine import Hits, living_ranges, rank_ranges
+from ..search.query_block import QueryBlock, query_blocks
+from ..search.regions import Progress
 from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
 from ..store import Snapshot
 from .entries import EntrySet

@@ -134,8 +134,8 @@ class KeptOriginals:
         if len(snapshot) > n_held:
             least = found.scores[:, -1]
             if metric == "inner_product":  # of unit queries, as the products
-                values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
-                least = least / np.sqrt((values**2).sum(axis=1))
+                centred = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
+                least = np.asarray(least / np.sqrt((centred**2).sum(axis=1)))
             open_ones = np.flatnonzero(best.min(axis=1) + margin >= least)
             if open_ones.size:
                 again = self._best_reaching(snapshot, queries[open_ones], n_rows, least[open_ones], metric)
@@ -223,7 +223,8 @@ class Compared(NamedTuple):
         """Return the ``n_rows`` entries with the highest scores of each query; ties by ascending id."""
         ids = snapshot.gather("ids", self.rows.ravel()).reshape(self.rows.shape)
         order = np.lexsort((ids, -self.scores), axis=1)[:, :n_rows]
-        return Compared(*(np.take_along_axis(column, order, axis=1) for column in self))
+        columns: tuple[Array, ...] = self
+        return Compared(*(np.take_along_axis(column, order, axis=1) for column in columns))
 
 
 def _above(scores: Float32, rows: Int64, bounds: Float32) -> tuple[Float32, Int64]:
