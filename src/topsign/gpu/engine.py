@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Int64
-from ..families import Comparison, Recipe
+from ..families import PairComparison, Recipe
 from ..families.comparison import CodeComparison, HammingComparison
 from ..index import Index, Matches, Neighbors, index_of, store_of
 from ..kernels import BLOCK, Scoring
-from ..search.engine import Hits, KernelEngine
+from ..search.engine import Engine, Hits
 from ..store import Columns, MemoryStore, Segment, Snapshot
 from .device import Array as DeviceArray
 from .device import Device, find_device, on_host
@@ -30,12 +30,12 @@ COMPARISONS = (CodeComparison, HammingComparison)
 """Comparisons that the device executes. Subclasses may compare differently, so they are listed separately."""
 
 
-def executes(comparison: Comparison) -> TypeGuard[CodeComparison]:
+def executes(comparison: PairComparison) -> TypeGuard[CodeComparison]:
     """Return whether there are kernels for a comparison; the CPU executes others."""
     return type(comparison) in COMPARISONS
 
 
-class GpuEngine(KernelEngine):
+class GpuEngine(Engine):
     """Search engine for one index on a device; the CPU visits regions, faster than a device would.
 
     Parameters
@@ -58,7 +58,7 @@ class GpuEngine(KernelEngine):
         self.chunks = ResidentChunks(device, memory)
         self._formats: dict[Scoring, CodeFormat] = {}
 
-    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int) -> Hits:
+    def rank(self, comparison: PairComparison, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, or all if fewer are alive."""
         wanted, n_queries = min(k, len(snapshot)), len(comparison)
         if not wanted or not n_queries:
@@ -72,7 +72,7 @@ class GpuEngine(KernelEngine):
             hits = Hits.merge(self._rank(comparison, snapshot, wanted), k=wanted)
         return completed(snapshot, hits, n_queries, wanted)
 
-    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
+    def within(self, comparison: PairComparison, snapshot: Snapshot, bounds: Array) -> Hits:
         """Return every entry that reaches the bound of its query."""
         if not executes(comparison):
             return super().within(comparison, snapshot, bounds)

@@ -363,7 +363,7 @@ class BaseIndex(ABC):
         queries = self._checked(queries, "queries")
         whole = self._entries()
         entries = whole.filtered(among, where)
-        limit = limit.for_entries(len(entries))
+        limit = replace(limit, n_entries=len(entries))
         if limit.is_level and adaptive_bits is None:
             calibration = self._state.calibration
             self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)

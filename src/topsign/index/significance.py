@@ -18,7 +18,7 @@ from ..encoding import encode
 from ..errors import CalibrationWarning, StorageError, warn
 from ..families import Null, Recipe
 from ..projections.blocks import float_blocks
-from ..search.engine import Hits, living_ranges, rank_ranges
+from ..search.engine import ENGINE, Hits
 from ..search.query_block import QueryBlock, query_blocks
 from ..search.regions import Progress
 from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
@@ -356,7 +356,7 @@ def learn_pairs(
     for start in range(0, len(codes), PAIRED_ROWS):
         comparison = pairing.prepare(codes[start : start + PAIRED_ROWS])
         every = len(some) if not start else k + 1  # all pairs of the first rows show the bulk
-        hits = rank_ranges(comparison, some, living_ranges(some), every)
+        hits = ENGINE.rank(comparison, some, every)
         hits = hits if own is None else hits[hits.ids != own[start + hits.queries]]
         ranks = np.arange(len(hits)) - np.searchsorted(hits.queries, hits.queries)
         best = hits[ranks < k]
@@ -420,7 +420,7 @@ def best_statistics(scan: QueryBlock, hits: Hits, own: Int64 | None, k: int) -> 
 
 def random_scores(scan: QueryBlock, some: Snapshot, own: Int64 | None = None) -> Float64:
     """Return statistics of each query with each of some entries, descending; nan for its own entry and zero queries."""
-    hits = scan.measure(some, scan.rank(some, len(some)))
+    hits = scan.nearest(some, len(some))
     statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
     known = scan.comparison.norms[hits.queries] > 0
     if own is not None:
@@ -542,7 +542,7 @@ def check_pairs(
     for block, scan in query_blocks(recipe, take_rows(queries, rows), scoring=scoring, nulls=nulls):
         if scan.null is None:
             break
-        hits = scan.measure(some, scan.rank(some, len(some)))
+        hits = scan.nearest(some, len(some))
         kept = np.ones(len(hits.ids), bool) if own_ids is None else hits.ids != own_ids[rows][block][hits.queries]
         n_pairs += int(kept.sum())
         n_below += int((probabilities(hits.log10_p_values[kept]) <= level).sum())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -53,12 +52,6 @@ class Hits:
         return cls(queries, rows, snapshot.gather("ids", rows), values)
 
     @classmethod
-    def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array) -> Hits:
-        """Return all entries that are close enough; those of query i begin at ``starts[i]``."""
-        queries = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        return cls(queries, rows, snapshot.gather("ids", rows), values).ordered()
-
-    @classmethod
     def merge(cls, parts: Iterable[Hits], *, k: int | None = None) -> Hits:
         """Return the hits of one search over the entries of all parts: every hit, or the k best of each query."""
         whole = cls.joined(parts).ordered()
@@ -101,76 +94,45 @@ def _complete(snapshot: Snapshot, rows: Int64, values: Array) -> None:
         rows[query, empty], values[query, empty] = others[by_id[: empty.sum()]], -np.inf
 
 
-class Engine(Protocol):
-    """Search engine over snapshots; all engines return the same entries and values to the last bit."""
+class Engine:
+    """Search engine over snapshots: the kernels of this machine, which search all segments in one call.
 
-    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int) -> Hits:
+    Engines of other devices override its methods and return the same entries and values to the last bit.
+    """
+
+    def rank(self, comparison: PairComparison, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, or all if fewer are alive."""
+        ranges = living_ranges(snapshot)
+        if not ranges:
+            return Hits.none()
+        return Hits.ranked(snapshot, *comparison.rank(ranges, min(k, len(snapshot))))
 
-    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
+    def within(self, comparison: PairComparison, snapshot: Snapshot, bounds: Array) -> Hits:
         """Return every entry that reaches the bound of its query."""
+        ranges = living_ranges(snapshot)
+        if not ranges:
+            return Hits.none()
+        starts, rows, values = comparison.within(ranges, bounds)
+        queries = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return Hits(queries, rows, snapshot.gather("ids", rows), values).ordered()
 
     def visit(self, comparison: Comparison, snapshot: Snapshot, codes: RegionCodes, visits: Visits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, or all if there are fewer."""
-
-
-class KernelEngine:
-    """The kernels of this machine, which search all segments in one call."""
-
-    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int) -> Hits:
-        return rank_ranges(comparison, snapshot, living_ranges(snapshot), min(k, len(snapshot)))
-
-    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array) -> Hits:
-        return within_ranges(comparison, snapshot, living_ranges(snapshot), bounds)
-
-    def visit(self, comparison: Comparison, snapshot: Snapshot, codes: RegionCodes, visits: Visits, k: int) -> Hits:
-        """Return the k best entries of the regions that each query visits."""
         return Hits.listed(snapshot, *comparison.visit(codes, visits, k))
 
 
-ENGINE = KernelEngine()
+ENGINE = Engine()
 
 
-def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> CodeRanges:
-    """Return the segments that have entries alive with ids from ``first_id`` on, and only those entries."""
+def living_ranges(snapshot: Snapshot) -> CodeRanges:
+    """Return the segments that have entries alive, and only those entries."""
     known: CodeRanges | None = snapshot.derived.get("ranges")
-    if known is not None and not first_id:
-        return known
-    ranges = []
-    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-        alive = segment.alive
-        if first_id:
-            living = segment.living & (segment.ids >= first_id)
-            alive = np.packbits(living, bitorder="little")
-        if segment.n_alive and (alive is None or alive.any()):
-            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
-    found = CodeRanges(ranges)
-    if not first_id:
-        snapshot.derived["ranges"] = found  # complete, because other threads may search at the same time
-    return found
-
-
-def row_ranges(snapshot: Snapshot, rows: Int64) -> CodeRanges:
-    """Return the segments with only the entries in these rows."""
-    ranges = []
-    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-        kept = np.zeros(len(segment), bool)
-        kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
-        if kept.any():
-            alive = np.packbits(kept, bitorder="little")
-            ranges.append(CodeRange(segment.codes, int(first_row), alive, segment.ids, segment.is_ascending))
-    return CodeRanges(ranges)
-
-
-def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: CodeRanges, k: int) -> Hits:
-    """Return the k best entries of the ranges for each query."""
-    if not ranges or not k:
-        return Hits.none()
-    return Hits.ranked(snapshot, *comparison.rank(ranges, k))
-
-
-def within_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: CodeRanges, bounds: Array) -> Hits:
-    """Return every entry of the ranges that reaches the bound of its query."""
-    if not ranges:
-        return Hits.none()
-    return Hits.collected(snapshot, *comparison.within(ranges, bounds))
+    if known is None:
+        starts, segments = snapshot.starts, snapshot.segments
+        known = CodeRanges(
+            CodeRange(segment.codes, int(first_row), segment.alive, segment.ids, segment.is_ascending)
+            for first_row, segment in zip(starts, segments, strict=False)
+            if segment.n_alive
+        )
+        snapshot.derived["ranges"] = known  # complete, because other threads may search at the same time
+    return known

@@ -14,7 +14,7 @@ from .._arrays import Array, Booleans, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from ..families import Null, Pairing, Recipe
 from ..store import Snapshot
-from .engine import Hits, living_ranges, rank_ranges, within_ranges
+from .engine import ENGINE, Hits
 
 BLOCK_BYTES = 2**22  # codes that are read, or compared with all others, at a time
 
@@ -198,11 +198,11 @@ def compare_entries(
         comparison = pairing.prepare(codes)
         if limit.k is None:  # each pair is found from its smaller id
             bounds = np.full(len(ids), limit.bound)
-            ranges = living_ranges(snapshot, first_id=int(ids[0]))
-            hits = within_ranges(comparison, snapshot, ranges, bounds)
+            living = (segment.living & (segment.ids >= ids[0]) for segment in snapshot.segments)
+            later = np.concatenate([np.empty(0, bool), *living])
+            hits = ENGINE.within(comparison, snapshot.where(later, gather=False), bounds)
         else:  # one of them is the entry itself
-            most = min(limit.k + 1, len(snapshot))
-            hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), most)
+            hits = ENGINE.rank(comparison, snapshot, limit.k + 1)
         yield len(ids), limit.kept(ids, hits, equal)
 
 

@@ -12,7 +12,7 @@ from .._arrays import Array, Float64
 from .._checks import check_choice, check_false_alarm, check_real
 from ..families import SCORINGS, Comparison, Gather, Null, Recipe
 from ..store import Snapshot
-from .engine import ENGINE, Engine, Hits, row_ranges
+from .engine import ENGINE, Engine, Hits, living_ranges
 from .regions import RegionVisits
 
 
@@ -22,7 +22,7 @@ class RangeLimit:
 
     value: float
     is_level: bool = False  # whether the value is the probability of a false alarm in a search
-    n_entries: int = 0  # entries of the whole search, if it is a level
+    n_entries: int = 0  # entries of the whole search, which may be divided among workers, if it is a level
 
     @classmethod
     def checked(
@@ -45,10 +45,6 @@ class RangeLimit:
             return cls(check_real(radius, "radius", minimum=0, maximum=1))
         return cls(check_real(threshold, "threshold"))
 
-    def for_entries(self, n_entries: int) -> RangeLimit:
-        """Return the same limit for a search over ``n_entries`` entries, which may be divided among workers."""
-        return replace(self, n_entries=n_entries)
-
 
 QUERY_BYTES = 2**26  # bytes of prepared queries in memory at a time
 SMALL_QUERY_BYTES = 2**23
@@ -65,12 +61,8 @@ class QueryBlock:
     engine: Engine = ENGINE
 
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
-        """Return the k best entries of each query, or all if there are fewer."""
+        """Return the k best entries of each query, or all if there are fewer, measured."""
         return self.measure(snapshot, self.engine.rank(self.comparison, snapshot, k))
-
-    def rank(self, snapshot: Snapshot, k: int) -> Hits:
-        """Return the k best entries of each query, not yet measured."""
-        return self.engine.rank(self.comparison, snapshot, k)
 
     def visit(self, snapshot: Snapshot, visits: RegionVisits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, measured; fewer if there are fewer."""
@@ -108,13 +100,13 @@ class QueryBlock:
         return hits[reached]
 
     def values_of(self, snapshot: Snapshot, hits: Hits) -> Array:
-        """Return this comparison's values of hits that another one found, equal to those of :meth:`rank`."""
+        """Return this comparison's values of hits that another one found, equal to those of the engine."""
         values, rows = np.empty(len(hits), np.float32), np.unique(hits.rows)
         n_rows = max(1, BLOCK_PAIRS // max(1, len(self.comparison)))
         n_all, everything = int(rows.max(initial=0)) + 1, np.full(len(self.comparison), -np.inf, np.float32)
         for start in range(0, len(rows), n_rows):
             some = rows[start : start + n_rows]
-            ranges = row_ranges(snapshot, some)
+            ranges = living_ranges(snapshot.where(snapshot.mask(some), gather=False))
             starts, found, computed = self.comparison.within(ranges, everything)
             keys = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * n_all + found
             here = np.flatnonzero((hits.rows >= some[0]) & (hits.rows <= some[-1]))

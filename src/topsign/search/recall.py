@@ -25,7 +25,7 @@ from ..families import Comparison, Recipe, unit_queries
 from ..families.comparison import CodeComparison
 from ..kernels import OriginalRows, RegionCodes, RegionHits, RegionPlan, RegionRule, Visits
 from ..store import Snapshot
-from .engine import ENGINE, Hits, living_ranges, rank_ranges
+from .engine import ENGINE, Hits
 from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, reported
 from .query_block import QueryBlock
 from .regions import MIN_ENTRIES, RegionOrder, Regions, RegionVisits
@@ -308,7 +308,7 @@ def calibrate_recall(
         contrasts.append(some_contrasts)
         found = [ranks.visited(int(level), path[of_setting == at], counts) for at, level in enumerate(levels)]
         visited.append(np.concatenate(found, axis=1))
-        hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), min(n_listed + n_extra, len(snapshot)))
+        hits = ENGINE.rank(comparison, snapshot, n_listed + n_extra)
         rows = _without_own(hits.rows.reshape(part.stop - start, -1), snapshot, own)
         exact = rows[:, :N_NEIGHBORS]
         if originals is not None:
