@@ -266,7 +266,7 @@ def _commit(
                 "columns of ids and run again, or use a new folder"
             )
         if explicit:
-            here = [segment.columns.record for segment in change.snapshot.segments]  # type: ignore[attr-defined]
+            here = [segment.columns.record for segment in change.snapshot.segments]  # type: ignore[union-attr]
             try:
                 check_unique(client, store.backend, store.recipe, [*here, *records], texts=encoded[0].has_text_ids)
             except ValueError as error:

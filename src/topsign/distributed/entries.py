@@ -361,7 +361,7 @@ def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[S
     """Return copies of the entries at these positions by segment name, without metadata and text ids."""
     found = []
     for segment in segments:
-        name = segment.columns.record.file.name  # type: ignore[attr-defined]
+        name = segment.columns.record.file.name  # type: ignore[union-attr]
         found.append(take_positions(segment, wanted[name]))
     return found
 

@@ -88,8 +88,7 @@ def _complete(snapshot: Snapshot, rows: Int64, values: Array) -> None:
     """Kernels return row -1 for scores of -inf (overflow); replace these with the next entries by id, in place."""
     for query in np.flatnonzero((rows < 0).any(axis=1)):
         empty = rows[query] < 0
-        alive = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
-        others = np.setdiff1d(alive, rows[query])
+        others = np.setdiff1d(snapshot.living_rows, rows[query])
         by_id = np.argsort(snapshot.gather("ids", others))
         rows[query, empty], values[query, empty] = others[by_id[: empty.sum()]], -np.inf
 

@@ -38,7 +38,7 @@ class EqualCodes:
         Codes with equal hashes are compared. Entries are missed only if different codes have the same hash, which
         costs time but changes no pairs.
         """
-        rows = np.flatnonzero(np.concatenate([np.empty(0, bool), *(segment.living for segment in snapshot.segments)]))
+        rows = snapshot.living_rows
         if not rows.size:
             return cls.none()
         n_rows = max(1, BLOCK_BYTES // (8 + snapshot.gather("codes", rows[:1]).nbytes))

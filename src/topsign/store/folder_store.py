@@ -102,10 +102,10 @@ class FolderChange(Change):
         self._check_seen(rows)
         self.snapshot = self.snapshot.remove(rows, rewrite=False)
 
-    def add(self, segments: list[Segment]) -> None:
+    def add(self, new: list[Segment]) -> None:
         if self._held:  # the last segments stay in memory because they may be merged
-            self._write([*self.snapshot.segments, *self._held])
-        self._held = segments
+            self._take([*self.snapshot.segments, *self._held])
+        self._held = new
 
     def add_stored(self, records: Sequence[SegmentRecord]) -> None:
         """Add segments whose files are already in the store."""
@@ -123,11 +123,6 @@ class FolderChange(Change):
                 parts[i] = merge_segments([segment])
         self.snapshot = Snapshot(tuple(parts))
 
-    def compact(self) -> None:
-        self._order_all()
-        while (step := self.snapshot.compacted(limit=self.segment_entries)) is not None:
-            self._write(step.segments)
-
     def erase(self, rows: Int64) -> None:
         super().erase(rows)
         self.erased = True
@@ -136,12 +131,12 @@ class FolderChange(Change):
         """Sync the new files and return the next version, or None if the change has no effect."""
         limit, before = self.segment_entries, self.before
         held, self._held = self._held, []
-        self._write(self.snapshot.add(held, limit=limit).segments)
+        self._take(self.snapshot.add(held, limit=limit).segments)
         while (
             any(segment.alive is not None for segment in self.snapshot.segments)
             and (step := self.snapshot.tidied(n_bytes=REMOVED_BYTES, share=REMOVED_SHARE, limit=limit)) is not None
         ):
-            self._write(step.segments)
+            self._take(step.segments)
         changed = self.next_id != before.next_id or self.sources != before.sources
         changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
@@ -162,11 +157,11 @@ class FolderChange(Change):
         self._backend.sync(self.writer.folders)
         return before.manifest.next(next_id=self.next_id, sources=self.sources, segments=tuple(records), tables=tables)
 
-    def _write(self, segments: Iterable[Segment]) -> None:
-        """Make a snapshot of segments and write those that are in memory."""
-        self.snapshot = Snapshot(tuple(map(self._kept, segments)))
+    def _take(self, made: Iterable[Segment]) -> None:
+        super()._take(map(self._stored, made))
 
-    def _kept(self, segment: Segment) -> Segment:
+    def _stored(self, segment: Segment) -> Segment:
+        """Return a segment whose columns are in files, which are written now if they are in memory."""
         if os.getpid() != self.process:
             problem = "this process was forked during a change; only its parent can write"
             raise StorageError(self._store.path, "lock", problem)

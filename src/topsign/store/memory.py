@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,8 @@ from .._checks import MAX_ID
 from .._files import Record
 from ..errors import StorageError
 from ..families import Recipe
-from .segments import MERGED_ENTRIES, Segment, Snapshot, merge_segments, take_entries
+from . import segments
+from .segments import Segment, Snapshot, merge_segments, take_entries
 
 Result = TypeVar("Result")
 
@@ -43,7 +44,7 @@ class Change:
     def __init__(self, before: StoreVersion) -> None:
         self.snapshot, self.next_id = before.snapshot, before.next_id
         self.sources, self.tables = dict(before.sources), dict(before.tables)
-        self.segment_entries = MERGED_ENTRIES  # maximum size of a segment that is rewritten
+        self.segment_entries = segments.MERGED_ENTRIES  # maximum size of a segment that is rewritten
 
     def free_ids(self, n_entries: int) -> Int64:
         """Return ids for new entries: the integers after the largest id ever used."""
@@ -66,37 +67,32 @@ class Change:
         else:
             self.sources[name] = record
 
-    def add(self, segments: list[Segment]) -> None:
+    def add(self, new: list[Segment]) -> None:
         """Add new segments."""
-        self.snapshot = self.snapshot.add(segments)
+        self.snapshot = self.snapshot.add(new, limit=self.segment_entries)
 
     def order_by_region(self, regions: Array) -> None:
         """Rewrite all segments in the order of these regions of all rows, and drop removed entries."""
-        rows = np.flatnonzero(np.concatenate([segment.living for segment in self.snapshot.segments]))
-        rows = rows[np.lexsort((self.snapshot.gather("ids", rows), regions[rows]))]
-        before, made = self.snapshot, list[Segment]()
-        for part in _cuts_of_regions(regions[rows], self.segment_entries):
-            made.append(self._kept(take_entries(before, rows[part], {"regions": regions[rows[part]]})))
-        self.snapshot = Snapshot(tuple(made))
+        before = self.snapshot
+        rows = before.living_rows
+        rows = rows[np.lexsort((before.gather("ids", rows), regions[rows]))]
+        parts = (rows[part] for part in _cuts_of_regions(regions[rows], self.segment_entries))
+        self._take(take_entries(before, part, {"regions": regions[part]}) for part in parts)
 
-    def _kept(self, segment: Segment) -> Segment:
-        """Return a segment as the store keeps it: a folder writes it at once, so that memory stays bounded."""
-        return segment
+    def _take(self, made: Iterable[Segment]) -> None:
+        """Make a snapshot of these segments; a folder writes each before the next is made, so memory stays bounded."""
+        self.snapshot = Snapshot(tuple(made))
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments; those with regions are ordered by them as a whole."""
-        self._order_all()
-        while (step := self.snapshot.compacted()) is not None:
-            self.snapshot = step
-
-    def _order_all(self) -> None:
-        """Order all entries by their regions, unless they are or some have none."""
-        segments = self.snapshot.segments
+        parts = self.snapshot.segments
         if "regions" in self.snapshot.extra_names:
-            regions = [segment.columns.extra("regions") for segment in segments]
+            regions = [segment.columns.extra("regions") for segment in parts]
             ordered = all(one[-1] <= other[0] for one, other in pairwise(regions))
-            if not ordered or any(segment.alive is not None for segment in segments):
+            if not ordered or any(segment.alive is not None for segment in parts):
                 self.order_by_region(np.concatenate(regions))
+        while (step := self.snapshot.compacted(limit=self.segment_entries)) is not None:
+            self._take(step.segments)
 
     def erase(self, rows: Int64) -> None:
         """Remove the entries at these rows together with all copies of their data."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from .._files import parse_json
 from .._lazy import lazy
 from ..errors import StorageError
 from ..kernels import CodeBlocks, LazyBlocks
+
+if TYPE_CHECKING:
+    from .stored_columns import StoredColumns
 
 EXTRA_FILES = {"originals": ("originals", "original_scales"), "regions": ("regions",)}
 """Columns of each extra file of a segment."""
@@ -69,6 +72,9 @@ Note = dict[str, Any] | None
 class Texts:
     """Concatenated texts of consecutive entries in UTF-8."""
 
+    prefix: ClassVar[str]  #: of the names of its columns in files
+    types: ClassVar[dict[str, str]] = {"starts": "<i8", "text": "|u1"}
+
     starts: Int64  # (n_entries + 1,) where each text begins
     text: Bytes
 
@@ -94,6 +100,8 @@ class Texts:
 class Metadata(Texts):
     """JSON texts, empty for an entry without metadata."""
 
+    prefix: ClassVar[str] = "metadata"
+
     @classmethod
     def of(cls, texts: Iterable[bytes]) -> Metadata:
         return cls(*_joined(list(texts)))
@@ -112,6 +120,9 @@ class Metadata(Texts):
 @dataclass(frozen=True, eq=False)
 class TextIds(Texts):
     """Text ids, with 20 bytes per entry in addition to the text."""
+
+    prefix: ClassVar[str] = "text_ids"
+    types: ClassVar[dict[str, str]] = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 
     hashes: Hashes  # (n_entries,) ascending
     order: npt.NDArray[np.int32]  # (n_entries,) the entry of each hash
@@ -198,60 +209,20 @@ METADATA_BYTES = 2**28
 """Maximum bytes of metadata in a segment of several entries."""
 
 
-class Columns(Protocol):
-    """Immutable columns of entries sorted by id, so that ties by position are ties by id."""
-
-    @property
-    def ids(self) -> Int64: ...
-    @property
-    def codes(self) -> CodeBlocks: ...
-    @property
-    def derived(self) -> dict[str, Any]:
-        """Values computed from the columns, kept as long as they are."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def extra_names(self) -> tuple[str, ...]:
-        """Names of the columns in separate files."""
-
-    @property
-    def metadata(self) -> Metadata | None: ...
-    @property
-    def has_text_ids(self) -> bool:
-        """Whether entries have text ids."""
-
-    @property
-    def text_ids(self) -> TextIds | None:
-        """Text ids of the entries."""
-
-    @property
-    def sizes(self) -> Counter[str]:
-        """Bytes by content: codes with the unused lanes of the last block, ids, metadata, text ids, extra columns."""
-
-    def rows(self, name: str, positions: Int64) -> Array:
-        """Return the values of a column at these positions; codes as rows, (n, code_bytes)."""
-
-    def extra(self, name: str) -> Array:
-        """Return a column that is stored in a separate file."""
-
-    def lazily(self, name: str) -> tuple[Array, LazyBlocks | None]:
-        """Return such a column, and its blocks if they are not read and verified until they are needed."""
-
-    def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
-        """Return the columns with the metadata of these ascending rows replaced."""
+Columns: TypeAlias = "Arrays | StoredColumns"
+"""Immutable columns of entries: in memory, or in the files of a segment."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Columns in memory."""
+    """Columns in memory. Stored ones have the same properties and methods."""
 
-    ids: Int64
+    ids: Int64  # in ascending order within a region, so that ties by position are ties by id
     codes: CodeBlocks
     metadata: Metadata | None = None
     text_ids: TextIds | None = None
     extras: Mapping[str, Array] = field(default_factory=dict)  # columns that a folder stores in separate files
-    derived: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict)  # values computed from the columns, kept as long as they are
 
     @classmethod
     def of(
@@ -276,29 +247,36 @@ class Arrays:
 
     @property
     def extra_names(self) -> tuple[str, ...]:
+        """Names of the columns in separate files."""
         return tuple(self.extras)
 
     @property
     def has_text_ids(self) -> bool:
+        """Whether entries have text ids."""
         return self.text_ids is not None
 
     def extra(self, name: str) -> Array:
+        """Return a column that is stored in a separate file."""
         return self.extras[name]
 
     def lazily(self, name: str) -> tuple[Array, LazyBlocks | None]:
+        """Return such a column, and its blocks if they are not read and verified until they are needed."""
         return self.extras[name], None
 
     def rows(self, name: str, positions: Int64) -> Array:
+        """Return the values of a column at these positions; codes as rows, (n, code_bytes)."""
         if name == "codes":
             return self.codes.rows(positions)
         return (self.ids if name == "ids" else self.extras[name])[positions]
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Arrays:
+        """Return the columns with the metadata of these ascending rows replaced."""
         before = self.metadata or Metadata.of(len(self) * [b""])
         return replace(self, metadata=before.replaced(rows, Metadata.of(texts)))
 
     @property
     def sizes(self) -> Counter[str]:
+        """Bytes by content: codes with the unused lanes of the last block, ids, metadata, text ids, extra columns."""
         held: dict[str, Any] = {
             "ids": self.ids,
             "codes": self.codes.planes,
@@ -422,7 +400,7 @@ def make_segments(
 
 
 def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -> list[slice]:
-    """Return the sizes of segments with at most ``limit`` entries and :data:`METADATA_BYTES` of metadata each."""
+    """Return slices of entries for segments of at most ``most_entries`` and :data:`METADATA_BYTES` of metadata."""
     most = most_entries or max(1, n_entries)
     if not texts or sum(map(len, texts)) + 8 * n_entries <= METADATA_BYTES:
         return [slice(start, min(start + most, n_entries)) for start in range(0, n_entries, most)]
@@ -438,7 +416,7 @@ def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -
 def merge_segments(segments: Iterable[Segment]) -> Segment:
     """Merge the live entries of segments into one segment in memory, sorted by region and id."""
     merged = Snapshot(tuple(segments))
-    rows = np.flatnonzero(np.concatenate([segment.living for segment in merged.segments]))
+    rows = merged.living_rows
     keys = [merged.gather(name, rows) for name in ("ids", "regions") if name == "ids" or name in merged.extra_names]
     return take_entries(merged, rows[np.lexsort(keys)])
 
@@ -506,6 +484,11 @@ class Snapshot:
         """Ids of the live entries, ascending."""
         parts = [segment.ids if segment.alive is None else segment.ids[segment.living] for segment in self.segments]
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
+    @property
+    def living_rows(self) -> Int64:
+        """Rows of the live entries."""
+        return np.flatnonzero(np.concatenate([np.empty(0, bool), *(segment.living for segment in self.segments)]))
 
     def locate(self, ids: Int64) -> Int64:
         """Return the row of each id, or -1."""
@@ -609,7 +592,7 @@ class Snapshot:
         """Return the rows of randomly chosen live entries."""
         rows: Int64 | int = int(self.starts[-1])
         if any(segment.alive is not None for segment in self.segments):
-            rows = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
+            rows = self.living_rows
         return rng.choice(rows, n_entries, replace=False)
 
     def last(self, n_entries: int) -> Int64:
@@ -637,9 +620,9 @@ class Snapshot:
             return Snapshot(tuple(chosen))
         return Snapshot(tuple(take_positions(one, np.flatnonzero(one.living)) for one in chosen if one.n_alive))
 
-    def add(self, segments: Iterable[Segment], *, limit: int | None = None) -> Snapshot:
+    def add(self, segments: Iterable[Segment], *, limit: int) -> Snapshot:
         """Return a snapshot with new segments; small ones are merged in tiers, so their number stays logarithmic."""
-        result, limit = list(self.segments), limit or MERGED_ENTRIES
+        result = list(self.segments)
         for segment in segments:
             result.append(segment)
             while len(result) > 1 and 2 * result[-1].n_alive >= result[-2].n_alive:
@@ -669,7 +652,7 @@ class Snapshot:
             result[owner] = replace(segment, columns=columns)
         return Snapshot(tuple(result))
 
-    def groups(self, *, limit: int | None = None) -> list[slice]:
+    def groups(self, *, limit: int) -> list[slice]:
         """Return runs of adjacent segments, each as long as fits into one segment."""
         found, start = [], 0
         while start < len(self.segments):
@@ -680,7 +663,7 @@ class Snapshot:
             start = end
         return found
 
-    def compacted(self, *, limit: int | None = None) -> Snapshot | None:
+    def compacted(self, *, limit: int) -> Snapshot | None:
         """Merge some adjacent segments towards full segments without removed entries; return None when done."""
         for group in self.groups(limit=limit):
             together = self.segments[group]
@@ -709,8 +692,8 @@ class Snapshot:
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
 
 
-def fit_together(together: Sequence[Segment], limit: int | None) -> bool:
+def fit_together(together: Sequence[Segment], limit: int) -> bool:
     """Return whether these segments fit into one by number of entries and bytes of metadata."""
     n_texts = sum(segment.columns.sizes["metadata"] for segment in together)
     n_alive = sum(segment.n_alive for segment in together)
-    return n_alive <= (limit or MERGED_ENTRIES) and n_texts <= METADATA_BYTES
+    return n_alive <= limit and n_texts <= METADATA_BYTES

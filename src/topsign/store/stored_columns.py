@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from .segments import (
     Metadata,
     Segment,
     TextIds,
+    Texts,
     hash_text_ids,
     parse_notes,
 )
@@ -301,8 +302,7 @@ class StoredFile(Mapping[str, Array]):
             self._verified[name][run[0] : run.stop] = True
 
 
-TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
-METADATA = {"starts": "<i8", "text": "|u1"}
+SomeTexts = TypeVar("SomeTexts", Metadata, TextIds)
 
 CHECKED_BYTES = 2**24
 """Bytes of codes that are validated at a time."""
@@ -421,15 +421,11 @@ class StoredColumns:
     def text_ids(self) -> TextIds | None:
         if not self.has_text_ids:
             return None
-        shapes = {"starts": (len(self) + 1,), "hashes": (len(self),), "order": (len(self),), "text": None}
-        found = TextIds(**self._table(self.file, "text_ids", TEXT_IDS, shapes))
-        if problem := found.problem:
-            self.file.refuse("text_ids", problem)
-        return found
+        return self._texts(TextIds, self.file, len(self))
 
     @lazy
     def metadata(self) -> Metadata | None:
-        found = self._texts(self.file, len(self)) if "metadata.starts" in self.file.tensors else None
+        found = self._texts(Metadata, self.file, len(self)) if "metadata.starts" in self.file.tensors else None
         if self.overlay is not None:
             found = found or Metadata(np.zeros(len(self) + 1, np.int64), np.empty(0, np.uint8))
             found = found.replaced(*self.overlay)
@@ -489,7 +485,7 @@ class StoredColumns:
         rows = file["rows"]
         if rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) <= 0).any():
             file.refuse("rows", f"rows must ascend below {len(self)}")
-        return rows, self._texts(file, n_rows)
+        return rows, self._texts(Metadata, file, n_rows)
 
     def write(self, writer: FileWriter, alive: Bytes | None) -> StoredColumns:
         """Write changes of the bitmap, the metadata and the extra columns."""
@@ -530,20 +526,19 @@ class StoredColumns:
             if (hash_text_ids(texts) != found.hashes).any():
                 self.file.refuse("text_ids", "the hashes are not those of its text ids")
 
-    def _texts(self, file: StoredFile, n_texts: int) -> Metadata:
-        texts = Metadata(**self._table(file, "metadata", METADATA, {"starts": (n_texts + 1,), "text": None}))
-        if problem := texts.problem:
-            file.refuse("metadata", problem)
-        return texts
-
-    def _table(self, file: StoredFile, prefix: str, types: dict[str, str], shapes: dict[str, Any]) -> dict[str, Array]:
+    def _texts(self, kind: type[SomeTexts], file: StoredFile, n_texts: int) -> SomeTexts:
+        """Read the columns of texts after checking their types and shapes."""
         found = {}
-        for name, dtype in types.items():
-            shape, expected = file.shape(f"{prefix}.{name}", dtype), shapes[name]
+        for name, dtype in kind.types.items():
+            column = f"{kind.prefix}.{name}"
+            shape, expected = file.shape(column, dtype), {"starts": (n_texts + 1,), "text": None}.get(name, (n_texts,))
             if shape != expected and (expected is not None or len(shape) != 1):
-                file.refuse(f"{prefix}.{name}", f"shape {shape}, {expected} expected")
-            found[name] = file[f"{prefix}.{name}"]
-        return found
+                file.refuse(column, f"shape {shape}, {expected} expected")
+            found[name] = file[column]
+        texts = kind(**found)
+        if problem := texts.problem:
+            file.refuse(kind.prefix, problem)
+        return texts
 
     def _check_codes(self, codes: Bytes, name: str) -> None:
         try:
@@ -569,10 +564,10 @@ def open_file(backend: Backend, record: FileRecord, known: Mapping[str, StoredFi
 def write_segment(writer: FileWriter, columns: Columns, names: Mapping[str, str] | None = None) -> SegmentRecord:
     """Write the files of a segment that is in memory, under given names: of its columns and of extra ones."""
     found: dict[str, Array] = {"ids": columns.ids, "codes": columns.codes.planes}
-    for prefix, table, types in (("text_ids", columns.text_ids, TEXT_IDS), ("metadata", columns.metadata, METADATA)):
-        if table is not None:
-            arrays = ((name, getattr(table, name).astype(dtype, copy=False)) for name, dtype in types.items())
-            found |= {f"{prefix}.{name}": array for name, array in arrays}
+    held: list[Texts] = [texts for texts in (columns.text_ids, columns.metadata) if texts is not None]
+    for texts in held:
+        for name, dtype in texts.types.items():
+            found[f"{texts.prefix}.{name}"] = getattr(texts, name).astype(dtype, copy=False)
     names, extras = names or {}, {name: columns.extra(name) for name in columns.extra_names}
     others = {
         file: writer.write("segments", {name: extras[name] for name in held}, len(columns), name=names.get(file))
