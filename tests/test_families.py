@@ -152,7 +152,7 @@ def test_recipes_are_equal_if_they_make_the_same_codes():
     assert one.parameters()["metric"] == "correlation"
     assert not AdaptiveRecipe.needs_sample(n_features=16, n_bits=8)
     assert AdaptiveRecipe.needs_sample(n_features=16, n_bits=8, center=True)
-    assert AdaptiveRecipe.agree(one, n_features=16, n_bits=8, random_state=7) is None
+    assert one.disagreement("adaptive", n_features=16, n_bits=8, random_state=7) is None
 
 
 @pytest.mark.parametrize("kind", [SignRecipe, GroupedRecipe, AdaptiveRecipe])

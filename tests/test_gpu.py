@@ -18,12 +18,12 @@ from topsign.gpu import engine
 from topsign.gpu.device import device_number, multiply_tile, on_host, source
 from topsign.gpu.encoding import InputRounder, RingEncoder
 from topsign.gpu.scan import (
-    BestSearch,
     CodeFormat,
     DeviceQueries,
     Part,
     ProductScanner,
     TableScanner,
+    TopkSearch,
     Tuning,
     WithinSearch,
     make_scanner,
@@ -64,7 +64,7 @@ def test_scans_find_what_the_processor_finds(device, rng, case, n_queries, scann
     ranges = [CodeRange(CodeBlocks.of(rows), 1000, np.packbits(alive, bitorder="little"))]
     expected = kernels.active().rank(scoring, ranges, queries, 5)
     for waits in (False, True):
-        search = BestSearch(form, n_queries, 5, n_codes, waits=waits, tuning=SMALL)
+        search = TopkSearch(form, n_queries, 5, n_codes, waits=waits, tuning=SMALL)
         search.start(on_device)
         search.scan(part)
         assert_array_equal(search.positions, expected[0])
@@ -90,7 +90,7 @@ def test_a_scan_with_too_many_candidates_is_repeated(device, rng):
     queries = some_queries(scoring, 3, rng)
     falling, _ = kernels.active().rank(scoring, [CodeRange(CodeBlocks.of(rows))], queries, len(rows))
     rows = rows[falling[0, ::-1]]  # the best codes come last, so that all are candidates of the first query
-    search = BestSearch(CodeFormat(device, scoring), 3, 5, len(rows), tuning=CROWDED)
+    search = TopkSearch(CodeFormat(device, scoring), 3, 5, len(rows), tuning=CROWDED)
     overflows, method = [], search._overflows
     search._overflows = lambda: overflows.append(method()) or overflows[-1]
     search.start(DeviceQueries.put(device, queries))
@@ -316,8 +316,8 @@ def test_kernels_compile_for_real_devices(rng, tmp_path, architecture, has_wgmma
     device = Sources(has_wgmma)
     for case in ("signs with factors", "groups", "ring", "kept with factors"):
         form = CodeFormat(device, some_codes(case, 8, rng)[0])
-        BestSearch(form, 2, 5, 100)
-        BestSearch(form, 100, 5, 100)
+        TopkSearch(form, 2, 5, 100)
+        TopkSearch(form, 100, 5, 100)
     for family in ("adaptive", "grouped", "sign"):
         gpu.SignsEncoder(INDEXES[family]().recipe, device=device)
     InputRounder(INDEXES["trellis"]().recipe, device=device)

@@ -10,10 +10,10 @@ from topsign import gpu, kernels
 from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe
 from topsign.gpu.encoding import RingEncoder
 from topsign.gpu.scan import (
-    BestSearch,
     CodeFormat,
     DeviceQueries,
     Part,
+    TopkSearch,
     Tuning,
     WithinSearch,
     make_scanner,
@@ -60,7 +60,7 @@ def test_searches(device, rng, case, n_queries):
     positions, best = kernels.active().rank(scoring, ranges, queries, 12)
     small, crowded = Tuning(first=256, growth=2, largest=1024), Tuning(first=256, candidate_bytes=1)
     for tuning, waits in ((Tuning(), False), (small, False), (Tuning(), True), (crowded, True)):
-        search = BestSearch(form, n_queries, 12, n_codes, waits=waits, tuning=tuning)
+        search = TopkSearch(form, n_queries, 12, n_codes, waits=waits, tuning=tuning)
         search.start(on_device)
         search.scan(part)
         assert_array_equal(device.get(search.positions), positions)

@@ -26,7 +26,7 @@ from topsign.search.recall import (
     found_from,
     region_path,
 )
-from topsign.search.regions import k_means, shared_out
+from topsign.search.regions import Regions, automatic_regions, k_means, shared_out
 from topsign.store import memory
 
 N_FEATURES = 32

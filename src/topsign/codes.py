@@ -96,7 +96,9 @@ class Codes:
 
         "codes" are the packed bytes, "dense" the reconstructions; families may have further forms.
         """
-        self.check_form(form)
+        if form not in self.forms:
+            known = ", ".join(map(repr, self.forms))
+            raise ValueError(f"form must be one of {known} for {self.recipe.family} codes, got {form!r}")
         return {"vector": self.decode()} if form == "dense" else {"code": self.data}
 
     @classmethod
@@ -107,12 +109,6 @@ class Codes:
         if form != "codes":
             raise ValueError(f"codes cannot be made from form={form!r}")
         return cls(values["code"], recipe=recipe)
-
-    def check_form(self, form: str) -> None:
-        """Raise ValueError if these codes do not have a ``form``."""
-        if form not in self.forms:
-            known = ", ".join(map(repr, self.forms))
-            raise ValueError(f"form must be one of {known} for {self.recipe.family} codes, got {form!r}")
 
     def to_bytes(self) -> bytes:
         """Return all codes and their recipe in one message with a checksum; :func:`read_codes` reads it."""

@@ -57,11 +57,10 @@ class ClusterEntries:
     def __len__(self) -> int:
         return self.n_entries
 
-    def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
+    def _ask(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run a task on all workers with a snapshot of the filtered entries they hold; return the results."""
         internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
-        filtered = partial(_with_chosen, task, self.where)
-        return self.placement.ask(filtered, internal_ids, *arguments, names=names)
+        return self.placement.ask(partial(_with_chosen, task, self.where), internal_ids, *arguments)
 
     # Choosing
 

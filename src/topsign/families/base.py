@@ -116,27 +116,20 @@ class Recipe(ABC):
         """Return a warning about the size that these ``parameters`` give to codes of ``n_features``, or None."""
         return None
 
-    @classmethod
-    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Describe how a ``stored`` recipe differs from the ``parameters`` of a constructor; None if they agree."""
-        if stored.family != cls.family:
-            return f"family={stored.family!r}, got family={cls.family!r}"
-        if stored.n_features != parameters["n_features"]:
-            return f"n_features={stored.n_features}, got n_features={parameters['n_features']}"
-        return None
-
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of a constructor, for :meth:`agree`."""
+        """Return the parameters of a constructor, for :meth:`disagreement`."""
         return {"n_features": self.n_features}
 
     def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
-        """Describe how this recipe differs from a ``family`` and ``parameters``; None if they agree.
+        """Describe how this recipe differs from a ``family`` and ``parameters`` of a constructor; None if they agree.
 
         Omitted parameters agree with any recipe.
         """
         if family not in (None, self.family):
             return f"family={self.family!r}, got family={family!r}"
-        return self.agree(self, **({"n_features": self.n_features} | parameters))
+        if parameters.get("n_features", self.n_features) != self.n_features:
+            return f"n_features={self.n_features}, got n_features={parameters['n_features']}"
+        return None
 
     # Coding
 

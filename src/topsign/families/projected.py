@@ -44,23 +44,22 @@ class ProjectedRecipe(Recipe):
     def parameter_names(cls) -> tuple[str, ...]:
         return (*cls.sizes, "basis", "center", "metric", "random_state")
 
-    @classmethod
-    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Compare ``parameters`` with a ``stored`` recipe.
+    def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
+        """Describe how this recipe differs from a ``family`` and ``parameters``; None if they agree.
 
-        None, "auto" and ``center=True`` accept the stored value; all others must be equal.
+        None, "auto" and ``center=True`` accept any value; all others must be equal.
         """
-        problem = super().agree(stored, **parameters)
-        if problem is not None or not isinstance(stored, cls):
+        problem = super().disagreement(family, **parameters)
+        if problem is not None:
             return problem
-        have, ours, theirs = stored.parameters() | {"random_state": stored.seed}, [], []
+        have, ours, theirs = self.parameters() | {"random_state": self.seed}, [], []
         for name, value in parameters.items():
             same = value is None
             if isinstance(value, Projection):
-                same = value == stored.projection
+                same = value == self.projection
             elif name == "center" and not isinstance(value, (bool, np.bool_)):
-                given = np.asarray(given_mean(value, stored.n_features))
-                same = stored.mean is not None and np.array_equal(stored.mean, given)
+                given = np.asarray(given_mean(value, self.n_features))
+                same = self.mean is not None and np.array_equal(self.mean, given)
                 value = "another mean"
             elif not same:
                 same = value in ("auto", have[name])

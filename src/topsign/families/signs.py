@@ -324,7 +324,6 @@ class SignCodes(Codes):
 
     def to_form(self, form: str) -> dict[str, Array]:
         """Return the codes in a ``form`` for other programs; ``form="bits"`` is :meth:`to_bits`."""
-        self.check_form(form)
         return {"bits": self.to_bits()} | self._factors() if form == "bits" else super().to_form(form)
 
     @classmethod
@@ -469,7 +468,6 @@ class LocatedCodes(SignCodes):
 
     def to_form(self, form: str) -> dict[str, Array]:
         """Return the codes in a ``form`` for other programs; ``form="sparse"`` are locations and signs."""
-        self.check_form(form)
         if form != "sparse":
             return super().to_form(form)
         located: dict[str, Array] = {"locations": self.locations, "signs": self.signs}

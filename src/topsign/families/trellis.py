@@ -341,22 +341,22 @@ class TrellisRecipe(ProjectedRecipe):
     # Coding
 
     def project_block(self, block: Block, out: Float32) -> None:
-        panels = self.operator.panels(None)
-        if panels is None:
+        matrix = self.operator.packed_matrix(None)
+        if matrix is None:
             self.operator.project_block(unit_rows(block), None, out)
         else:
-            products, factors = [Product(panels, out=out)], inverse_norms(block)
+            products, factors = [Product(matrix, out=out)], inverse_norms(block)
             kernels.active().multiply(block.values, products, factors=factors)
 
     @lazy
-    def _panels(self) -> PackedMatrix | None:
+    def _coded_axes(self) -> PackedMatrix | None:
         """Matrix of the coded axes, if signals are projected by matrix multiplication."""
-        return self.operator.panels(self.design.coded)
+        return self.operator.packed_matrix(self.design.coded)
 
     def coordinates(self, block: Block) -> Float32:
         """Return the coded coordinates of the unit signals of a ``block`` minus the mean, (n_signals, n_coded)."""
-        if self._panels is not None:
-            products, factors = [Product(self._panels, self.mean)], inverse_norms(block)
+        if self._coded_axes is not None:
+            products, factors = [Product(self._coded_axes, self.mean)], inverse_norms(block)
             return kernels.active().multiply(block.values, products, factors=factors)[0]
         values = unit_rows(block)
         values = values if self.mean is None else values - self.mean
@@ -364,10 +364,10 @@ class TrellisRecipe(ProjectedRecipe):
         self.operator.project_block(values, None, projected)
         return np.ascontiguousarray(projected[:, self.design.coded])
 
-    def encode(self, block: Block, *, coder: Any = None) -> Bytes:
-        """Return the codes of a ``block``; a ``coder`` with a method ``ring_encode`` replaces the kernels."""
+    def encode(self, block: Block, *, encoder: Any = None) -> Bytes:
+        """Return the codes of a ``block``; an ``encoder`` with a method ``ring_encode`` replaces the kernels."""
         coordinates = self.coordinates(block)
-        codes: Bytes = (coder or kernels.active()).ring_encode(self.ring, coordinates)
+        codes: Bytes = (encoder or kernels.active()).ring_encode(self.ring, coordinates)
         if self.metric == "inner_product":
             lengths, norms = self._lengths(codes), np.sqrt(block.square_norms)
             quotients = np.divide(norms, lengths, out=np.zeros(len(norms)), where=lengths > 0)
@@ -420,12 +420,12 @@ class TrellisRecipe(ProjectedRecipe):
     @lazy
     def preparation(self) -> Preparation | None:
         """Matrix, factors and mean with which kernels prepare queries; None if the projection is not a matrix."""
-        panels = self.operator.panels(None)
-        if panels is None:
+        matrix = self.operator.packed_matrix(None)
+        if matrix is None:
             return None
         weights = (self.design.values / self.n_features).astype(np.float32)
         mean = None if self.mean is None else self.projected_mean
-        return Preparation(panels, self.design.coded, weights, self.scorer.limit, mean)
+        return Preparation(matrix, self.design.coded, weights, self.scorer.limit, mean)
 
     def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
         design, n_features = self.design, self.n_features

@@ -196,7 +196,7 @@ class TrellisEncoder:
         self._recipe, self._encoder = recipe, RingEncoder(device, recipe.ring)
 
     def encode(self, block: Block) -> Bytes:
-        return self._recipe.encode(block, coder=self._encoder)
+        return self._recipe.encode(block, encoder=self._encoder)
 
 
 ENCODERS: dict[type[Recipe], Callable[..., BlockEncoder]] = {

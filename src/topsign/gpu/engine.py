@@ -21,7 +21,7 @@ from ..search.engine import Engine, Hits
 from ..store import Columns, MemoryStore, Segment, Snapshot
 from .device import Array as DeviceArray
 from .device import Device, find_device, on_host
-from .scan import DEFAULT, MAX_K, BestSearch, CodeFormat, DeviceQueries, Part, Tuning, WithinSearch
+from .scan import DEFAULT, MAX_K, CodeFormat, DeviceQueries, Part, TopkSearch, Tuning, WithinSearch
 
 CHUNK = 2**22  # entries per copy to the device
 MAX_QUERIES = 1024  # per scan
@@ -84,7 +84,7 @@ class GpuEngine(Engine):
         for start in range(0, len(comparison), MAX_QUERIES):
             queries = DeviceQueries.put(device, comparison.rounded, slice(start, start + MAX_QUERIES))
             for run in ascending_chunks(snapshot):
-                search = BestSearch(form, len(queries), k, run.n_entries, tuning=self.tuning)
+                search = TopkSearch(form, len(queries), k, run.n_entries, tuning=self.tuning)
                 search.start(queries)
                 for part in self._parts(run):
                     search.scan(part)

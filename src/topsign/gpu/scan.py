@@ -129,7 +129,7 @@ def put_rows(device: Device, codes: Any) -> Array:
     count, code_bytes = codes.shape
     planes = device.zeros((-(-count // BLOCK), code_bytes, BLOCK), np.uint8)
     sizes = np.uint32(count), np.uint32(code_bytes)
-    device.module(("best.cu",), {}).launch("to_planes", -(-count * code_bytes // 256), 256, codes, *sizes, planes)
+    device.module(("topk.cu",), {}).launch("to_planes", -(-count * code_bytes // 256), 256, codes, *sizes, planes)
     return planes
 
 
@@ -302,7 +302,7 @@ def make_scanner(form: CodeFormat, n_queries: int, tuning: Tuning = DEFAULT) -> 
     return ProductScanner(form, n_queries)
 
 
-class BestSearch:
+class TopkSearch:
     """The k best codes of a batch of queries. Parts must come in the order of their positions.
 
     With ``waits``, scans take more codes than the buffer of candidates holds, and are repeated after an overflow: fewer
@@ -319,7 +319,7 @@ class BestSearch:
         self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, n_codes))
         self.values, self.positions = device.empty((n_queries, k), np.float32), device.empty((n_queries, k), np.int64)
         self._best = device.empty((n_queries, k), np.uint64), device.empty((n_queries, k), np.uint32)
-        self._module = device.module(("best.cu",), {})
+        self._module = device.module(("topk.cu",), {})
         self._room = max(512, 1 << (max(2 * k, k + 256) - 1).bit_length())
         self._seen = 0
 
@@ -433,7 +433,7 @@ class HeadScanner:
         """
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
-        shape, make = (len(inputs), k), partial(BestSearch, k=k, n_codes=len(self), waits=False)
+        shape, make = (len(inputs), k), partial(TopkSearch, k=k, n_codes=len(self), waits=False)
         values, classes = (empty_like(self.device, inputs.values, shape, t) for t in ("float32", "int64"))
         with self._launching(inputs):
             for rows, search in self._planned(inputs, k, make):

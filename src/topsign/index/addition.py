@@ -285,7 +285,7 @@ class DeferredIndex:
             raise StorageError(path, "index", "was deleted while signals were added; add them again")
         store = open_store(path, timeout=self.timeout)
         try:
-            problem = self.recipe_type.agree(store.recipe, **self.parameters)
+            problem = store.recipe.disagreement(self.family, **self.parameters)
             if problem is None and self.originals not in (None, store.originals):
                 problem = f"originals={store.originals!r}, got originals={self.originals!r}"
             if problem is not None:

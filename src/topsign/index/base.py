@@ -25,7 +25,7 @@ from ..search.recall import VisitReport
 from ..search.regions import Progress
 from ..significance import ScoreCalibration
 from ..store import Store
-from .addition import FEATURES, DeferredIndex, kept_feature_names
+from .addition import DeferredIndex, kept_feature_names
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
 from .regions import IndexRegions, RecallCheck, check_visits
@@ -55,8 +55,7 @@ class LearnedIndex:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, or None."""
-        sources = self.store.now.sources
-        return kept_feature_names(sources, self.recipe.n_features, self.store.path) if FEATURES in sources else None
+        return kept_feature_names(self.store.now.sources, self.recipe.n_features, self.store.path)
 
     @property
     def calibration(self) -> IndexCalibration | None:
@@ -302,8 +301,8 @@ class BaseIndex(ABC):
             if self._engine is ENGINE and calibration is None and getattr(self.recipe, "null", None) is None:
                 plan, prepare = region_search.plan(), partial(self._query_blocks, queries, **options)
                 if plan is not None and (planned := plan.find(queries)) is not None:
-                    neighbors = Neighbors.planned(plan, *planned, k, prepare, entries)
-                    return neighbors.finished(whole, with_metadata=with_metadata)
+                    neighbors = Neighbors._planned(plan, *planned, k, prepare, entries)
+                    return neighbors._finished(whole, with_metadata=with_metadata)
         nulls = None if calibration is None else self._nulls()
         scans = self._query_blocks(queries, nulls=nulls, **options)
         if k > len(entries) and k * len(queries) > MAX_PLACES:
@@ -321,10 +320,10 @@ class BaseIndex(ABC):
                 if originals is not None:
                     hits = rank_exactly(scan, hits, originals, queries[block], k)
             blocks.append(FoundBlock(block, hits, scan.light()))
-        found = Neighbors.of_blocks(blocks, entries, len(queries), k)
+        found = Neighbors._of_blocks(blocks, entries, len(queries), k)
         if region_search is not None:
-            found = replace(found, visit_report=VisitReport.joined(visited), recall_of=region_search.recall_of)
-        return found.finished(whole, with_metadata=with_metadata)
+            found = replace(found, _visit_report=VisitReport.joined(visited), recall_of=region_search.recall_of)
+        return found._finished(whole, with_metadata=with_metadata)
 
     def within(
         self,
@@ -372,7 +371,7 @@ class BaseIndex(ABC):
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
         scans = self._query_blocks(queries, nulls=self._nulls(), **options)
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
-        return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
+        return Matches._of_blocks(blocks, entries)._finished(whole, with_metadata=with_metadata)
 
     def pairs(
         self,

@@ -114,14 +114,8 @@ class Index(BaseIndex):
         timeout: float | None = None,
         **options: Any,
     ) -> None:
-        parameters: dict[str, Any] = {
-            "n_bytes": n_bytes,
-            "n_bits": n_bits,
-            "n_pool": n_pool,
-            "basis": basis,
-            "center": center,
-        }
-        parameters |= {"metric": metric, "random_state": random_state}
+        parameters: dict[str, Any] = {"n_bytes": n_bytes, "n_bits": n_bits, "n_pool": n_pool, "basis": basis}
+        parameters |= {"center": center, "metric": metric, "random_state": random_state}
         place: dict[str, Any] = {"originals": originals, "path": path, "timeout": timeout}
         deferred = DeferredIndex(family, n_features, parameters, options, **place)
         opened = deferred.open()
@@ -309,7 +303,16 @@ class Index(BaseIndex):
         An unknown id changes nothing.
         """
         notes = list(metadata)
-        self._store.apply(lambda change: _update_metadata(change, ids, notes))
+
+        def change(change: Change) -> None:
+            rows = rows_of(change.snapshot, ids)
+            texts = check_metadata(notes, len(rows)) or [b""] * len(rows)
+            if len(np.unique(rows)) != len(rows):
+                raise ValueError("ids must differ: each entry has one metadata")
+            if rows.size:
+                change.update_metadata(rows, texts)
+
+        self._store.apply(change)
 
     def remove(self, ids: npt.ArrayLike, *, erase: bool = False) -> None:
         """Remove entries; an unknown id raises ValueError and removes nothing.
@@ -506,13 +509,3 @@ def open_index(
     options: Any = {"readonly": check_flag(readonly, "readonly"), "timeout": timeout, "version": version}
     store = open_store(path, keep_versions=keep_versions, **options)
     return index_of(store.recipe, store)
-
-
-def _update_metadata(change: Change, ids: npt.ArrayLike, notes: Sequence[Note]) -> None:
-    """Replace the metadata of entries; None takes it away."""
-    rows = rows_of(change.snapshot, ids)
-    texts = check_metadata(notes, len(rows)) or [b""] * len(rows)
-    if len(np.unique(rows)) != len(rows):
-        raise ValueError("ids must differ: each entry has one metadata")
-    if rows.size:
-        change.update_metadata(rows, texts)

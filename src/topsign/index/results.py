@@ -97,9 +97,9 @@ class ResultTable(Tabular):
     log10_p_values: Float64
     metadata: Any  #: A dict per entry, or None for an entry without metadata
     n_entries: int  #: number of entries that one search compares with
-    measure: Measure
+    _measure: Measure
 
-    def finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
+    def _finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
         """Return the same matches with the ids of ``entries`` that the user gave, ``with_metadata`` or without."""
         notes = None
         if check_flag(with_metadata, "with_metadata"):
@@ -118,11 +118,11 @@ class ResultTable(Tabular):
 
         Computed when they are first read: codes that were ordered by their scores are compared again for it.
         """
-        return self.measure()
+        return self._measure()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle distances instead of the way to compute them."""
-        return self.__dict__ | {"distances": self.distances, "measure": no_distances}
+        return self.__dict__ | {"distances": self.distances, "_measure": no_distances}
 
     @property
     def p_values(self) -> Float64:
@@ -141,12 +141,12 @@ class ResultTable(Tabular):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def positions_of(self, query: int) -> list[tuple[int, ...]]:
+    def _positions_of(self, query: int) -> list[tuple[int, ...]]:
         """Return the slice of the matches of ``query`` in each array."""
 
     def __getitem__(self, query: int) -> list[Match]:
         """Return the matches of one query, closest first."""
-        return [self._match(at) for at in self.positions_of(range(len(self))[query])]
+        return [self._match(at) for at in self._positions_of(range(len(self))[query])]
 
     def __iter__(self) -> Iterator[list[Match]]:
         """Iterate over the queries; yield the matches of each."""
@@ -244,8 +244,8 @@ class Neighbors(ResultTable):
     log10_p_values: Float64  #: (n_queries, k) of the chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  #: (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  #: entries that each query was compared with, or chosen from
-    measure: Measure = no_distances  #: computes the distances
-    visit_report: VisitReport | None = None  #: what a search for a recall visited
+    _measure: Measure = no_distances  #: computes the distances
+    _visit_report: VisitReport | None = None  #: what a search for a recall visited
     recall_of: str = "codes"  #: what recall is of: the search by code, or the exact neighbours ("signals")
 
     @property
@@ -270,10 +270,10 @@ class Neighbors(ResultTable):
 
     @property
     def _visited(self) -> VisitReport:
-        return VisitReport.everything(len(self), NOT_ASKED) if self.visit_report is None else self.visit_report
+        return VisitReport.everything(len(self), NOT_ASKED) if self._visit_report is None else self._visit_report
 
     @classmethod
-    def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
+    def _of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
         """Return the ``k`` hits of each of ``n_queries`` in all ``blocks``, among ``entries``; each query of a block
         has the same number of them.
         """
@@ -291,10 +291,10 @@ class Neighbors(ResultTable):
                 distances[one.rows, : found.shape[1]] = found
             return distances
 
-        return cls(ids, scores, logs, n_entries=len(entries), measure=measure)
+        return cls(ids, scores, logs, n_entries=len(entries), _measure=measure)
 
     @classmethod
-    def planned(
+    def _planned(
         cls,
         plan: SearchPlan,
         scores: Float64,
@@ -331,7 +331,7 @@ class Neighbors(ResultTable):
         """Number of queries."""
         return len(self.ids)
 
-    def positions_of(self, query: int) -> list[tuple[int, ...]]:
+    def _positions_of(self, query: int) -> list[tuple[int, ...]]:
         return [(query, rank) for rank in range(self.ids.shape[1]) if not np.isnan(self.scores[query, rank])]
 
 
@@ -348,10 +348,10 @@ class Matches(ResultTable):
     log10_p_values: Float64  #: (n_matches,) of the chance that one impostor looks as close
     metadata: Any = None  #: (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  #: entries that each query was compared with
-    measure: Measure = no_distances  #: computes the distances
+    _measure: Measure = no_distances  #: computes the distances
 
     @classmethod
-    def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:
+    def _of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:
         """Return the hits of consecutive ``blocks`` as one; ``entries`` are those that were searched."""
         counts = [np.zeros(1, np.int64)]
         for one in blocks:
@@ -364,13 +364,13 @@ class Matches(ResultTable):
         def measure() -> Float64:
             return np.concatenate([np.empty(0), *(one.distances(entries) for one in blocks)])
 
-        return cls(starts, ids, scores, logs, n_entries=len(entries), measure=measure)
+        return cls(starts, ids, scores, logs, n_entries=len(entries), _measure=measure)
 
     def __len__(self) -> int:
         """Number of queries."""
         return len(self.starts) - 1
 
-    def positions_of(self, query: int) -> list[tuple[int, ...]]:
+    def _positions_of(self, query: int) -> list[tuple[int, ...]]:
         return [(at,) for at in range(int(self.starts[query]), int(self.starts[query + 1]))]
 
 

@@ -147,7 +147,7 @@ class Projection(ABC):
         whole[:, rows] = values
         return self.transposed(whole)
 
-    def panels(self, rows: Array | None) -> kernels.PackedMatrix | None:
+    def packed_matrix(self, rows: Array | None) -> kernels.PackedMatrix | None:
         """Return the matrix of these or all ``rows`` if signals are projected by multiplication with it, or None."""
         return None
 

@@ -94,13 +94,13 @@ class Principal(Projection):
         return matrix
 
     @lazy
-    def _panels(self) -> kernels.PackedMatrix:
+    def _packed(self) -> kernels.PackedMatrix:
         return kernels.PackedMatrix.of(self._matrix)
 
-    def panels(self, rows: Array | None) -> kernels.PackedMatrix | None:
+    def packed_matrix(self, rows: Array | None) -> kernels.PackedMatrix | None:
         if self.n_features > MATRIX_FEATURES:
             return None
-        return self._panels if rows is None else kernels.PackedMatrix.of(self._matrix[rows])
+        return self._packed if rows is None else kernels.PackedMatrix.of(self._matrix[rows])
 
     def _rotated(self, left: Float32) -> Float32:
         """Rotate coordinates in the orthogonal complement of the axes."""
@@ -110,9 +110,9 @@ class Principal(Projection):
         return rotated * np.float32(np.sqrt(self.n_features / left.shape[1]))
 
     def project_block(self, values: Float32, rows: Array | None, out: Float32) -> None:
-        panels = self.panels(rows)
-        if panels is not None:
-            kernels.active().multiply(values, [kernels.Product(panels, out=out)])
+        matrix = self.packed_matrix(rows)
+        if matrix is not None:
+            kernels.active().multiply(values, [kernels.Product(matrix, out=out)])
             return
         vectors, triangle, signs = self._reflectors
         turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)
