@@ -16,6 +16,7 @@ from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
 from .._files import Record
 from .._random import RandomState
+from ..errors import StorageError
 from ..families import SCORINGS, Null, Recipe
 from ..search.engine import ENGINE, Engine
 from ..search.originals import ExactSignals, Originals, Source, rank_exactly
@@ -25,7 +26,7 @@ from ..search.recall import VisitReport
 from ..search.regions import Progress
 from ..significance import ScoreCalibration
 from ..store import Store
-from .addition import DeferredIndex, kept_feature_names
+from .addition import FEATURES, DeferredIndex
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where
 from .regions import IndexRegions, RecallCheck, check_visits
@@ -54,8 +55,15 @@ class LearnedIndex:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, or None."""
-        return kept_feature_names(self.store.now.sources, self.recipe.n_features, self.store.path)
+        """Names of the features if the store keeps any, otherwise None; StorageError if they are damaged."""
+        sources, n_features = self.store.now.sources, self.recipe.n_features
+        if FEATURES not in sources:
+            return None
+        names = sources[FEATURES].get("names")
+        if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
+            problem = f"damaged: {n_features} names of features expected"
+            raise StorageError(self.store.path or "memory", FEATURES, problem)
+        return tuple(names)
 
     @property
     def calibration(self) -> IndexCalibration | None:

@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from ..errors import ConflictError, StorageError
 from ..families import Recipe
 from . import segments
 from .backends import FOLDERS, Backend, Bucket, LocalFolder, UnsettledError, is_url, make_folder
-from .memory import BaseStore, Change, MemoryStore, StoreVersion, Table
+from .memory import BaseStore, Change, MemoryStore, StoreVersion
 from .segments import Segment, Snapshot, merge_segments
 from .stored_columns import MISSING, FileWriter, StoredColumns, StoredFile, open_file, open_segment, write_segment
 from .versions import (
@@ -64,11 +64,6 @@ class OpenVersion(StoreVersion):
     """Version of a folder, and its open files."""
 
     manifest: Manifest = field(kw_only=True)
-
-    @classmethod
-    def of(cls, manifest: Manifest, snapshot: Snapshot, tables: Mapping[str, Table]) -> OpenVersion:
-        """Return the version that a manifest describes."""
-        return cls(snapshot, manifest.next_id, manifest.sources, tables, manifest=manifest)
 
     @property
     def files(self) -> dict[str, StoredFile]:
@@ -158,7 +153,7 @@ class FolderChange(Change):
         return before.manifest.next(next_id=self.next_id, sources=self.sources, segments=tuple(records), tables=tables)
 
     def _take(self, made: Iterable[Segment]) -> None:
-        super()._take(map(self._stored, made))
+        self.snapshot = Snapshot(tuple(map(self._stored, made)))
 
     def _stored(self, segment: Segment) -> Segment:
         """Return a segment whose columns are in files, which are written now if they are in memory."""
@@ -331,7 +326,8 @@ class FolderStore(BaseStore[OpenVersion]):
                     change.commit_begun = True
                     listing = self.commits.commit(manifest)
                     unsettled.clear()  # this version keeps them from appearing later
-                    loaded = OpenVersion.of(manifest, change.snapshot, change.tables)
+                    made = change.snapshot, change.next_id, change.sources, change.tables
+                    loaded = OpenVersion(*made, manifest=manifest)
                 self.adopt(loaded)
             except BaseException as error:
                 if isinstance(error, UnknownOutcomeError) and manifest is not None:
@@ -444,7 +440,7 @@ class FolderStore(BaseStore[OpenVersion]):
             name: open_file(self.backend, one, known, is_optional=True, is_lenient=lenient)
             for name, one in manifest.tables.items()
         }
-        return OpenVersion.of(manifest, Snapshot(parts), tables)
+        return OpenVersion(Snapshot(parts), manifest.next_id, manifest.sources, tables, manifest=manifest)
 
     def verify(self, run: Callable[..., Iterable[dict[str, str]]] = map) -> None:
         """Read all files again; raise StorageError that lists all damage.
