@@ -106,14 +106,17 @@ class ClusterEntries:
     # Searching
 
     def nearest(self, scan: QueryBlock, k: int) -> Hits:
-        return Hits.merge(self._scan("nearest", scan, k), k=k)
+        return Hits.merge(self._call("nearest", scan, k), k=k)
 
     def within(self, scan: QueryBlock, limit: RangeLimit) -> Hits:
-        return Hits.merge(self._scan("within", scan, limit))
+        return Hits.merge(self._call("within", scan, limit))
 
-    def _scan(self, method: str, scan: QueryBlock, *arguments: Any) -> list[Hits]:
-        """Run a method of a scan on all workers, with the considered entries they hold; return the results."""
-        return self._ask(partial(_run_scan, method), self.sent, self._message((scan, *arguments)))
+    def _call(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of :class:`LocalEntries` with the considered entries that each worker holds."""
+        internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
+        task = partial(_call_entries, method, self.where)
+        answers = self.placement.ask(task, internal_ids, self.sent, self._message(arguments))
+        return [answer for (answer,) in answers]
 
     def _message(self, value: Any) -> bytes | Future:
         """Return a value pickled without the recipe, which workers hold; as a future if it is large."""
@@ -122,21 +125,18 @@ class ClusterEntries:
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:
         if order not in self.derived:
-            parts = self._ask(_count_regions, order)
-            self.derived[order] = np.sum(np.concatenate(parts), axis=0) if all(map(len, parts)) else None
+            parts = self._call("region_counts", order)
+            self.derived[order] = None if any(part is None for part in parts) else np.sum(parts, axis=0)
         return self.derived[order]
 
     def local_regions(self, order: RegionOrder) -> None:
         return None
 
     def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
-        return Hits.merge(self._scan("visit", scan, visits, k), k=k)
+        return Hits.merge(self._call("visit", scan, visits, k), k=k)
 
     def nearest_signals(self, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
-        internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
-        asked = self._message((scan, np.asarray(queries)[which], which))
-        task = partial(_find_nearest_signals, k, self.where)
-        parts = self.placement.ask(task, internal_ids, self.sent, asked)
+        parts = self._call("nearest_signals", scan, np.asarray(queries), which, k)
         return Hits.joined(parts).ordered_by_score().first(k)
 
     def distances(self, scan: QueryBlock, hits: Hits) -> Float64:
@@ -144,9 +144,7 @@ class ClusterEntries:
 
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
         """Return entries with equal codes; workers compare their codes without transferring them."""
-        if limit.k is not None:
-            return EqualCodes.none()
-        return EqualCodes.joined(self._ask(EqualCodes.find))
+        return EqualCodes.joined(self._call("equal_codes", limit))
 
     def compared(
         self, limit: PairLimit, equal: EqualCodes, reduce: Callable[[Iterable[Hits]], Reduced]
@@ -287,31 +285,21 @@ def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | N
     return len(_choose(segments, where, internal_ids)), here, fields
 
 
-def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -> Hits:
-    scan: QueryBlock
-    scan, *arguments = unpack(message, recipe)
-    return scan.with_distances(snapshot, getattr(scan, method)(snapshot, *arguments))
-
-
-def _count_regions(snapshot: Snapshot, order: RegionOrder) -> Int64:
-    """Return how many entries are in each region, as one row; no row if some have none."""
-    found = order.codes(snapshot)
-    return np.empty((0, order.n_regions), np.int64) if found is None else found[1][np.newaxis]
-
-
-def _find_nearest_signals(
-    k: int,
+def _call_entries(
+    method: str,
     where: Where | None,
     segments: list[Segment],
     internal_ids: Int64 | None,
     recipe: Recipe,
     message: bytes,
-) -> Hits:
-    scan: QueryBlock
-    scan, queries, which = unpack(message, recipe)
-    snapshot = _choose(segments, where, internal_ids)
-    originals = LocalEntries(recipe, snapshot, whole=Snapshot(tuple(segments))).originals()
-    return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
+) -> tuple[Any]:
+    """Return what a method of the considered entries returns; hits with their distances."""
+    entries = LocalEntries(recipe, _choose(segments, where, internal_ids), whole=Snapshot(tuple(segments)))
+    arguments = unpack(message, recipe)
+    found = getattr(entries, method)(*arguments)
+    if isinstance(found, Hits):
+        found = replace(found, distances=entries.distances(arguments[0], found))
+    return (found,)
 
 
 def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) -> tuple[Int64, Float64, Float64]:

@@ -348,7 +348,7 @@ class LocalEntries:
         return scan.visit(self.snapshot, visits, k)
 
     def nearest_signals(self, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
-        return self.originals().nearest(self.snapshot, scan, queries[which], which, k)
+        return self.originals().nearest(self.snapshot, scan, queries, which, k)
 
     def originals(self) -> KeptOriginals:
         snapshot = self.snapshot if self.whole is None else self.whole

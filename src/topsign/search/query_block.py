@@ -148,10 +148,6 @@ class QueryBlock:
             return np.empty(0)
         return self.comparison.distances(hits.queries, hits.values, self._gather(snapshot, hits))
 
-    def with_distances(self, snapshot: Snapshot, hits: Hits) -> Hits:
-        """Return the same hits with their distances."""
-        return replace(hits, distances=self.distances(snapshot, hits))
-
     @staticmethod
     def _gather(snapshot: Snapshot, hits: Hits) -> Gather:
         def gather(name: str, part: slice = slice(None)) -> Array:

@@ -453,7 +453,7 @@ class RegionEntries(Protocol):
         """Return the k best entries of the regions that each query visits, measured."""
 
     def nearest_signals(self, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
-        """Return the k nearest entries of the queries ``which`` by original signals."""
+        """Return the k nearest entries of ``queries``, which are number ``which``, by original signals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -615,7 +615,8 @@ class RegionSearch:
         wide = np.flatnonzero(strata.by_signals[places])
         if wide.size:
             narrow = hits[~strata.by_signals[places][hits.queries]]
-            hits = Hits.joined([narrow, self.entries.nearest_signals(scan, queries, wide, self.k)]).ordered_by_score()
+            exact = self.entries.nearest_signals(scan, queries[wide], wide, self.k)
+            hits = Hits.joined([narrow, exact]).ordered_by_score()
         return hits, VisitReport(visited / len(self.entries), places, strata)
 
     @lazy
