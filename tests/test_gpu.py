@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import gpu, kernels
 from topsign.families import TrellisRecipe
-from topsign.gpu import engine
+from topsign.gpu import engine, scan
 from topsign.gpu.device import device_number, multiply_tile, on_host, source
 from topsign.gpu.encoding import InputRounder, RingEncoder
 from topsign.gpu.scan import (
@@ -24,15 +25,19 @@ from topsign.gpu.scan import (
     ProductScanner,
     TableScanner,
     TopkSearch,
-    Tuning,
     WithinSearch,
     make_scanner,
     put_rows,
 )
 from topsign.kernels import CodeBlocks, CodeRange
 
-SMALL = Tuning(few=3, first=128, growth=2, largest=256, threads=64)
-CROWDED = Tuning(few=3, first=128, candidate_bytes=1, threads=64)  # scans find more candidates than fit
+SMALL = {"FEW_QUERIES": 3, "FIRST_SCAN": 128, "GROWTH": 2, "LARGEST_SCAN": 256, "TABLE_THREADS": 64}
+CROWDED = {
+    "FEW_QUERIES": 3,
+    "FIRST_SCAN": 128,
+    "CANDIDATE_BYTES": 1,
+    "TABLE_THREADS": 64,
+}  # scans find more candidates than fit
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 
@@ -46,13 +51,14 @@ def device():
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_queries", "scanner"), [(1, TableScanner), (3, TableScanner), (10, ProductScanner)])
 @pytest.mark.parametrize("case", CODES)
+@patch.multiple(scan, **SMALL)
 def test_scans_find_what_the_processor_finds(device, rng, case, n_queries, scanner):
     n_codes = 300
     scoring, rows = some_codes(case, n_codes, rng)
     queries = some_queries(scoring, n_queries, rng)
     values = kernels.active().scores(scoring, CodeBlocks.of(rows), queries)
     form, on_device = CodeFormat(device, scoring), DeviceQueries.put(device, queries)
-    made = make_scanner(form, n_queries, SMALL)
+    made = make_scanner(form, n_queries)
     assert type(made) is scanner
     made.start(on_device)
     out = device.empty((n_queries, n_codes), np.float32)
@@ -64,7 +70,7 @@ def test_scans_find_what_the_processor_finds(device, rng, case, n_queries, scann
     ranges = [CodeRange(CodeBlocks.of(rows), 1000, np.packbits(alive, bitorder="little"))]
     expected = kernels.active().rank(scoring, ranges, queries, 5)
     for waits in (False, True):
-        search = TopkSearch(form, n_queries, 5, n_codes, waits=waits, tuning=SMALL)
+        search = TopkSearch(form, n_queries, 5, n_codes, waits=waits)
         search.start(on_device)
         search.scan(part)
         assert_array_equal(search.positions, expected[0])
@@ -85,12 +91,13 @@ def test_scans_find_what_the_processor_finds(device, rng, case, n_queries, scann
 
 @emulated
 @pytest.mark.slow
+@patch.multiple(scan, **CROWDED)
 def test_a_scan_with_too_many_candidates_is_repeated(device, rng):
     scoring, rows = some_codes("ring", 400, rng)
     queries = some_queries(scoring, 3, rng)
     falling, _ = kernels.active().rank(scoring, [CodeRange(CodeBlocks.of(rows))], queries, len(rows))
     rows = rows[falling[0, ::-1]]  # the best codes come last, so that all are candidates of the first query
-    search = TopkSearch(CodeFormat(device, scoring), 3, 5, len(rows), tuning=CROWDED)
+    search = TopkSearch(CodeFormat(device, scoring), 3, 5, len(rows))
     overflows, method = [], search._overflows
     search._overflows = lambda: overflows.append(method()) or overflows[-1]
     search.start(DeviceQueries.put(device, queries))
@@ -228,6 +235,7 @@ def some_head(case, n_classes, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_inputs", [3, 10])
 @pytest.mark.parametrize("case", HEADS)
+@patch.multiple(scan, **SMALL)
 def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inputs):
     recipe, rows, scoring = some_head(case, 300, rng)
     bias = rng.standard_normal(300).astype(np.float32)
@@ -241,7 +249,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inpu
     assert_array_equal(on_device.scales, rounded.scales)
     assert_array_equal(on_device.constants, rounded.constants)
     logits = kernels.active().scores(scoring, CodeBlocks.of(rows), rounded) + bias.astype(np.float64)
-    head = gpu.HeadScanner(scoring, rows, bias, device=device, tuning=SMALL)
+    head = gpu.HeadScanner(scoring, rows, bias, device=device)
     assert_array_equal(head.logits(on_device), logits.astype(np.float32))
     inputs[1, 5] = np.nan
     on_device, finite = rounder.round(inputs), np.arange(n_inputs) != 1
@@ -257,10 +265,11 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng, case, n_inpu
 
 
 @emulated
+@patch.multiple(scan, **SMALL)
 def test_threads_may_share_a_head(device, rng):
     """The emulator runs one kernel at a time, so calls that are not serialised would crash."""
     scoring, rows = some_codes("groups with factors", 100, rng)
-    head = gpu.HeadScanner(scoring, rows, None, device=device, tuning=SMALL)
+    head = gpu.HeadScanner(scoring, rows, None, device=device)
     queries = some_queries(scoring, 3, rng)
     logits = kernels.active().scores(scoring, CodeBlocks.of(rows), queries)
     counts, on_device = [1, 3, 5] * 4, DeviceQueries.put(device, queries)
@@ -273,11 +282,12 @@ def test_threads_may_share_a_head(device, rng):
 
 
 @emulated
+@patch.multiple(scan, **SMALL)
 def test_streams_are_followed_under_the_launch_lock(rng):
     """Two threads on two streams must not both pass the synchronization before either launches."""
     device, seen = EmulatedDevice(), []
     scoring, rows = some_codes("groups with factors", 40, rng)
-    head = gpu.HeadScanner(scoring, rows, None, device=device, tuning=SMALL)
+    head = gpu.HeadScanner(scoring, rows, None, device=device)
     device.follow = lambda last: seen.append((last, head._lock.locked())) or 7
     queries = DeviceQueries.put(device, some_queries(scoring, 3, rng))
     head.logits(queries)

@@ -1,5 +1,7 @@
 """Results on a CUDA device are bit-identical to those of the CPU."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from gpu_cases import CODES, equal_results, some_codes, some_queries, some_ring, words_of
@@ -8,13 +10,13 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import gpu, kernels
 from topsign.families import AdaptiveRecipe, GroupedRecipe, SignRecipe
+from topsign.gpu import scan
 from topsign.gpu.encoding import RingEncoder
 from topsign.gpu.scan import (
     CodeFormat,
     DeviceQueries,
     Part,
     TopkSearch,
-    Tuning,
     WithinSearch,
     make_scanner,
     put_rows,
@@ -58,11 +60,13 @@ def test_searches(device, rng, case, n_queries):
     assert_array_equal(device.get(out), values)
     ranges = [CodeRange(CodeBlocks.of(rows), alive=np.packbits(alive, bitorder="little"))]
     positions, best = kernels.active().rank(scoring, ranges, queries, 12)
-    small, crowded = Tuning(first=256, growth=2, largest=1024), Tuning(first=256, candidate_bytes=1)
-    for tuning, waits in ((Tuning(), False), (small, False), (Tuning(), True), (crowded, True)):
-        search = TopkSearch(form, n_queries, 12, n_codes, waits=waits, tuning=tuning)
-        search.start(on_device)
-        search.scan(part)
+    plain, small = {"GROWTH": scan.GROWTH}, {"FIRST_SCAN": 256, "GROWTH": 2, "LARGEST_SCAN": 1024}
+    crowded = {"FIRST_SCAN": 256, "CANDIDATE_BYTES": 1}
+    for sizes, waits in ((plain, False), (small, False), (plain, True), (crowded, True)):
+        with patch.multiple(scan, **sizes):
+            search = TopkSearch(form, n_queries, 12, n_codes, waits=waits)
+            search.start(on_device)
+            search.scan(part)
         assert_array_equal(device.get(search.positions), positions)
         assert_array_equal(device.get(search.values), best)
     bounds = np.sort(values, axis=1)[:, -40]

@@ -112,7 +112,7 @@ class ClusterEntries:
         return Hits.merge(self._call("within", scan, limit))
 
     def _call(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of :class:`LocalEntries` with the considered entries that each worker holds."""
+        """Call a method of :class:`LocalEntries` with the filtered entries that each worker holds."""
         internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
         task = partial(_call_entries, method, self.where)
         answers = self.placement.ask(task, internal_ids, self.sent, self._message(arguments))
@@ -169,7 +169,7 @@ class ClusterEntries:
         return self.user_ids(self._all_ids())
 
     def _all_ids(self) -> Int64:
-        """Return the internal ids of the considered entries, ascending."""
+        """Return the internal ids of the filtered entries, ascending."""
         return np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(attrgetter("ids"))]))
 
     def __contains__(self, id: object) -> bool:
@@ -278,7 +278,7 @@ def _with_chosen(
 
 
 def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | None) -> tuple[int, Int64, KnownFields]:
-    """Return the number of considered entries, the internal ids found here, and the filter's fields found here."""
+    """Return the number of filtered entries, the internal ids found here, and the filter's fields found here."""
     snapshot = Snapshot(tuple(segments))
     here = np.empty(0, np.int64) if internal_ids is None else internal_ids[snapshot.locate(internal_ids) >= 0]
     fields: KnownFields = set() if where is None else known_fields(snapshot, where)
@@ -293,7 +293,7 @@ def _call_entries(
     recipe: Recipe,
     message: bytes,
 ) -> tuple[Any]:
-    """Return what a method of the considered entries returns; hits with their distances."""
+    """Return what a method of the filtered entries returns; hits with their distances."""
     entries = LocalEntries(recipe, _choose(segments, where, internal_ids), whole=Snapshot(tuple(segments)))
     arguments = unpack(message, recipe)
     found = getattr(entries, method)(*arguments)

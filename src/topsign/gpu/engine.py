@@ -21,7 +21,7 @@ from ..search.engine import Engine, Hits
 from ..store import Columns, MemoryStore, Segment, Snapshot
 from .device import Array as DeviceArray
 from .device import Device, find_device, on_host
-from .scan import DEFAULT, MAX_K, CodeFormat, DeviceQueries, Part, TopkSearch, Tuning, WithinSearch
+from .scan import MAX_K, CodeFormat, DeviceQueries, Part, TopkSearch, WithinSearch
 
 CHUNK = 2**22  # entries per copy to the device
 MAX_QUERIES = 1024  # per scan
@@ -45,16 +45,14 @@ class GpuEngine(Engine):
         Recipe of the codes; TypeError if the device does not execute its comparisons.
     memory : int
         Bytes of codes to keep in GPU memory.
-    tuning : Tuning
-        Sizes of scans.
     """
 
-    def __init__(self, device: Device, recipe: Recipe, *, memory: int, tuning: Tuning = DEFAULT) -> None:
+    def __init__(self, device: Device, recipe: Recipe, *, memory: int) -> None:
         no_queries = recipe.prepare(np.empty((0, recipe.n_features), np.float32), scoring=recipe.scorings[0])
         if not executes(no_queries):
             supported, name = ", ".join(known.__name__ for known in COMPARISONS), type(no_queries).__name__
             raise TypeError(f"a GPU executes {supported}, got {name}; search these codes on the CPU")
-        self.device, self.tuning = device, tuning
+        self.device = device
         self.chunks = ResidentChunks(device, memory)
         self._formats: dict[Scoring, CodeFormat] = {}
 
@@ -84,7 +82,7 @@ class GpuEngine(Engine):
         for start in range(0, len(comparison), MAX_QUERIES):
             queries = DeviceQueries.put(device, comparison.rounded, slice(start, start + MAX_QUERIES))
             for run in ascending_chunks(snapshot):
-                search = TopkSearch(form, len(queries), k, run.n_entries, tuning=self.tuning)
+                search = TopkSearch(form, len(queries), k, run.n_entries)
                 search.start(queries)
                 for part in self._parts(run):
                     search.scan(part)
@@ -99,7 +97,7 @@ class GpuEngine(Engine):
             block = slice(start, start + MAX_QUERIES)
             queries = DeviceQueries.put(self.device, comparison.rounded, block)
             for run in ascending_chunks(snapshot):
-                search = WithinSearch(form, queries, bounds[block], run.largest, tuning=self.tuning)
+                search = WithinSearch(form, queries, bounds[block], run.largest)
                 for part in self._parts(run):
                     for query, positions, values in search.scan(part):
                         yield hits_at(snapshot, start + query, run.rows(positions), values)

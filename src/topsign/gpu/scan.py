@@ -34,27 +34,16 @@ DECODED_BYTES = 2**28  # of adaptive codes that are decoded at a time
 MAX_INPUTS = 1024  # per scan
 PLANS = 8  # shapes of inputs whose buffers are cached
 KINDS = {"signs": 0, "groups": 1, "ring": 2, "kept": 3}  # of Scoring, in cuda/codes.cuh
+
+# Sizes that change speed and memory, never results.
+FEW_QUERIES = 8  # up to which tables are used
+FIRST_SCAN = 16384  # codes of the first scan
+GROWTH = 512  # maximum ratio of the codes of a scan to those scanned before it
+CANDIDATE_BYTES = 2**27
+LARGEST_SCAN = 2**22  # maximum number of codes per scan
+TABLE_THREADS = 512  # of a thread block that looks up tables
+
 UInt32 = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Sizes that change speed and memory, never results."""
-
-    few: int = 8  # queries up to which tables are used
-    first: int = 16384  # codes of the first scan
-    growth: int = 512  # maximum ratio of the codes of a scan to those scanned before it
-    candidate_bytes: int = 2**27
-    largest: int = 2**22  # maximum number of codes per scan
-    threads: int = 512  # of a thread block that looks up tables
-
-    def capacity(self, n_queries: int, n_codes: int) -> int:
-        """Return the capacity for candidates of each query."""
-        room = max(self.first, min(self.largest, self.candidate_bytes // (8 * max(1, n_queries))))
-        return -(-min(room, max(1, n_codes)) // TILE) * TILE
-
-
-DEFAULT = Tuning()
 
 
 class CodeFormat:
@@ -168,7 +157,10 @@ class Candidates:
     values: Array
 
     @classmethod
-    def empty(cls, device: Device, n_queries: int, capacity: int) -> Candidates:
+    def of(cls, device: Device, n_queries: int, n_codes: int) -> Candidates:
+        """Return empty arrays for scans of at most ``n_codes`` codes."""
+        room = max(FIRST_SCAN, min(LARGEST_SCAN, CANDIDATE_BYTES // (8 * max(1, n_queries))))
+        capacity = -(-min(room, max(1, n_codes)) // TILE) * TILE
         bars, counts = device.empty((n_queries,), np.float32), device.zeros((n_queries,), np.uint32)
         shape = n_queries, capacity
         return cls(bars, counts, device.empty(shape, np.uint32), device.empty(shape, np.float32))
@@ -226,13 +218,13 @@ class Scanner(ABC):
 class TableScanner(Scanner):
     """Scanner for a few queries: bytes of codes look up parts of the sums in tables in shared memory."""
 
-    def __init__(self, form: CodeFormat, n_queries: int, tuning: Tuning = DEFAULT) -> None:
+    def __init__(self, form: CodeFormat, n_queries: int) -> None:
         super().__init__(form, n_queries)
         size, room = table_bytes(form), form.device.shared_bytes - STATIC_SHARED
         fitting = [batch for batch in BATCHES if batch * size <= room]
         self._batch = next((batch for batch in fitting if batch >= n_queries), fitting[-1])
         self._shared = self._batch * size
-        self._threads = tuning.threads * (2 if 2 * self._shared > form.device.shared_bytes else 1)
+        self._threads = TABLE_THREADS * (2 if 2 * self._shared > form.device.shared_bytes else 1)
         self._tables = self.device.zeros((-(-n_queries // self._batch) * self._shared,), np.uint8)
         self._entries = {"ring": 512 * form.n_bytes, "kept": form.width}.get(form.scoring.kind, 32 * (form.n_bytes + 3))
         constants = {"QUERIES": self._batch, "TABLE_BYTES": size, "THREADS": self._threads}
@@ -295,10 +287,10 @@ class ProductScanner(Scanner):
         self._module.launch("scan_products", blocks, 256, *rows, *target, shared=self._shared)
 
 
-def make_scanner(form: CodeFormat, n_queries: int, tuning: Tuning = DEFAULT) -> Scanner:
+def make_scanner(form: CodeFormat, n_queries: int) -> Scanner:
     """Return the faster scanner for this number of queries."""
-    if n_queries <= tuning.few and TableScanner.fits(form):
-        return TableScanner(form, n_queries, tuning)
+    if n_queries <= FEW_QUERIES and TableScanner.fits(form):
+        return TableScanner(form, n_queries)
     return ProductScanner(form, n_queries)
 
 
@@ -310,13 +302,11 @@ class TopkSearch:
     that are not finite get NaN and the first k positions instead of none.
     """
 
-    def __init__(
-        self, form: CodeFormat, n_queries: int, k: int, n_codes: int, *, waits: bool = True, tuning: Tuning = DEFAULT
-    ) -> None:
+    def __init__(self, form: CodeFormat, n_queries: int, k: int, n_codes: int, *, waits: bool = True) -> None:
         device = self.device = form.device
-        self.n_queries, self.k, self.waits, self.tuning = n_queries, k, waits, tuning
-        self.scanner = make_scanner(form, n_queries, tuning)
-        self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, n_codes))
+        self.n_queries, self.k, self.waits = n_queries, k, waits
+        self.scanner = make_scanner(form, n_queries)
+        self.candidates = Candidates.of(device, n_queries, n_codes)
         self.values, self.positions = device.empty((n_queries, k), np.float32), device.empty((n_queries, k), np.int64)
         self._best = device.empty((n_queries, k), np.uint64), device.empty((n_queries, k), np.uint32)
         self._module = device.module(("topk.cu",), {})
@@ -346,11 +336,11 @@ class TopkSearch:
 
     def _limit(self) -> int:
         """Return the codes of the next scan: at most the capacity, or more if the scan can be repeated."""
-        capacity, growth = self.candidates.capacity, self.tuning.growth
+        capacity = self.candidates.capacity
         if not self.waits or not self._seen:
-            return max(TILE, min(max(self.tuning.first, growth * self._seen), capacity) // TILE * TILE)
-        growth = max(1, min(growth, capacity // (4 * self.k)))  # about k * growth candidates are expected
-        return max(capacity, min(self.tuning.largest, growth * self._seen)) // TILE * TILE
+            return max(TILE, min(max(FIRST_SCAN, GROWTH * self._seen), capacity) // TILE * TILE)
+        growth = max(1, min(GROWTH, capacity // (4 * self.k)))  # about k * growth candidates are expected
+        return max(capacity, min(LARGEST_SCAN, growth * self._seen)) // TILE * TILE
 
     def _overflows(self) -> bool:
         """Return whether the candidates of some query overflowed in the last scan."""
@@ -366,13 +356,11 @@ class TopkSearch:
 class WithinSearch:
     """All codes that reach the bound of each query, in parts of at most ``largest`` codes."""
 
-    def __init__(
-        self, form: CodeFormat, queries: DeviceQueries, bounds: Float32, largest: int, *, tuning: Tuning = DEFAULT
-    ) -> None:
-        self.device, n_queries = form.device, len(queries)
-        self.scanner = make_scanner(form, n_queries, tuning)
+    def __init__(self, form: CodeFormat, queries: DeviceQueries, bounds: Float32, largest: int) -> None:
+        self.device = form.device
+        self.scanner = make_scanner(form, len(queries))
         self.scanner.start(queries)
-        self.candidates = Candidates.empty(self.device, n_queries, tuning.capacity(n_queries, largest))
+        self.candidates = Candidates.of(self.device, len(queries), largest)
         self.candidates.bars[...] = self.device.put(np.nextafter(bounds, np.float32(-np.inf)))
 
     def scan(self, part: Part) -> Iterator[tuple[Int64, Int64, Float32]]:
@@ -404,12 +392,10 @@ class HeadScanner:
         NumPy array, or array or tensor on the device.
     bias : array of shape (n_classes,), float32, or None
         Added to the logits.
-    tuning : Tuning
-        Launch parameters of the kernels.
     """
 
-    def __init__(self, scoring: Scoring, codes: Any, bias: Any, *, device: Device, tuning: Tuning = DEFAULT) -> None:
-        self.device, self._tuning = device, tuning
+    def __init__(self, scoring: Scoring, codes: Any, bias: Any, *, device: Device) -> None:
+        self.device = device
         self._format = CodeFormat(device, scoring)
         biases = device.put(bias) if isinstance(bias, np.ndarray) else bias
         self._part = Part(put_rows(device, codes), len(codes), biases)
@@ -463,7 +449,7 @@ class HeadScanner:
             rows = slice(start, start + MAX_INPUTS)
             key = len(inputs[rows]), k
             if key not in self._plans:
-                self._plans[key] = make(self._format, key[0], tuning=self._tuning)
+                self._plans[key] = make(self._format, key[0])
             if len(self._plans) > PLANS:
                 self._plans.popitem(last=False)
             yield rows, self._plans[key]
