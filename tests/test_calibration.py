@@ -327,6 +327,19 @@ def test_the_calibration_warning_is_given_once(rng):
     assert index.check(queries, recall=None).null.trusted
 
 
+@pytest.mark.parametrize(("n_entries", "n_checks"), [(500, 0), (3000, 1)])
+def test_the_null_is_checked_once_for_a_level_and_only_with_enough_pairs(rng, monkeypatch, n_entries, n_checks):
+    index, checked = ts.Index(64, family="grouped", n_bytes=8), []
+    index.add(rng.standard_normal((n_entries, 64)))
+    check = significance.check_pairs
+    monkeypatch.setattr(
+        significance, "check_pairs", lambda *args, **options: checked.append(1) or check(*args, **options)
+    )
+    for query in rng.standard_normal((3, 64)):
+        index.within(query, false_alarm=0.01)
+    assert len(checked) == n_checks
+
+
 def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng):
     """False alarms multiply after a change of the distribution of entries and queries; 64 queries detect it."""
 

@@ -320,6 +320,15 @@ def test_erased_entries_are_gone_from_every_file(path, signals, monkeypatch):
     assert len(list((path / "versions").iterdir())) == 1
 
 
+@pytest.mark.parametrize("refuses", [{"readonly": True}, {"version": 1}])
+@pytest.mark.parametrize("option", [{"timeout": 1}, {"keep_versions": 2}])
+def test_options_of_changes_are_refused_where_changes_are(path, refuses, option):
+    ts.Index(8, family="sign", path=path).close()
+    with pytest.raises(ValueError, match="timeout and keep_versions are for changes"):
+        ts.open_index(path, **refuses, **option)
+    ts.open_index(path, **refuses).close()
+
+
 def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, monkeypatch):
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
     index, memory = make_index("adaptive", path), make_index("adaptive")

@@ -472,17 +472,19 @@ def rank_blocks(blocks: Scored, n_queries: int, k: int) -> tuple[Int64, Array]:
 
 def within_blocks(blocks: Scored, bounds: Array) -> tuple[Int64, Int64, Array]:
     """Return starts, rows (ascending for each query) and scores of all that reach the bound of their query."""
-    queries, rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for _, some_rows, scores in blocks:
-        query, column = np.nonzero(scores >= bounds[:, np.newaxis])
-        queries.append(query)
-        rows.append(some_rows[column])
-        values.append(scores[query, column])
-    return grouped(np.concatenate(queries), np.concatenate(rows), np.concatenate(values), len(bounds))
+
+    def reaching() -> Iterator[tuple[Int64, Int64, Array]]:
+        for _, rows, scores in blocks:
+            query, column = np.nonzero(scores >= bounds[:, np.newaxis])
+            yield query, rows[column], scores[query, column]
+
+    return grouped(reaching(), len(bounds))
 
 
-def grouped(queries: Int64, rows: Int64, values: Array, n_queries: int) -> tuple[Int64, Int64, Array]:
-    """Return starts, rows (ascending for each query) and values of hits that came in any order."""
+def grouped(hits: Iterable[tuple[Int64, Int64, Array]], n_queries: int) -> tuple[Int64, Int64, Array]:
+    """Return starts, rows (ascending for each query) and values of ``hits``: queries, rows and values in any order."""
+    none = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+    queries, rows, values = (np.concatenate(column) for column in zip(none, *hits, strict=True))
     order = np.lexsort((rows, queries))
     starts = np.append(0, np.cumsum(np.bincount(queries, minlength=n_queries))).astype(np.int64)
     return starts, rows[order], values[order]

@@ -80,16 +80,16 @@ class ExactCosines:
             yield ids, rows, values
 
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
+        return grouped(self._reaching(ranges, bounds), len(self))
+
+    def _reaching(self, ranges: Sequence[CodeRange], bounds: Array) -> Iterator[tuple[Int64, Int64, Float64]]:
+        """Yield queries, rows and cosines of the pairs of each block that reach the bound of their query."""
         least = float(bounds.min(initial=np.inf))
-        queries, rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
-        for _, some_rows, theirs in self._blocks(ranges):
+        for _, rows, theirs in self._blocks(ranges):
             query, column = self.mine.near(theirs, least, None)
             cosines = self.mine.cosines(theirs, query, column)
             kept = cosines >= bounds[query]
-            queries.append(query[kept])
-            rows.append(some_rows[column[kept]])
-            values.append(cosines[kept])
-        return grouped(np.concatenate(queries), np.concatenate(rows), np.concatenate(values), len(self))
+            yield query[kept], rows[column[kept]], cosines[kept]
 
     def _blocks(self, ranges: Sequence[CodeRange]) -> Iterator[tuple[Int64, Int64, Reconstructions]]:
         """Yield ids, rows and reconstructions of the entries of all ranges."""

@@ -7,12 +7,11 @@
 from ..errors import GpuError, GpuMemoryError
 from .device import cuda_device
 from .encoding import DeviceEncoder, SignsEncoder, block_encoder, check_encoder
-from .engine import GpuEngine, GpuIndex
+from .engine import GpuIndex
 from .scan import HeadScanner
 
 __all__ = [
     "DeviceEncoder",
-    "GpuEngine",
     "GpuError",
     "GpuIndex",
     "GpuMemoryError",

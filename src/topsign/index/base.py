@@ -137,7 +137,7 @@ class BaseIndex(ABC):
 
     @abstractmethod
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
-        """Yield blocks of prepared queries, each with its scan."""
+        """Yield the rows of each block of queries, and the prepared queries."""
 
     # Parts
 

@@ -220,7 +220,7 @@ PAIR_COLUMNS = ("first", "second", "score", "p_value", "log10_p_value")
 
 @dataclass(frozen=True, eq=False)
 class FoundBlock:
-    """Results of consecutive queries, with the scan that computes their distances."""
+    """Results of consecutive queries, with the prepared queries, which compute their distances."""
 
     rows: slice  # of the queries
     hits: Hits

@@ -67,7 +67,7 @@ MIN_DETECTED = 0.95
 """Share of copies that must reach the threshold of a calibration from the index's own signals."""
 
 LEVEL, TOO_MANY = 1e-3, 10
-N_PAIRS, MIN_PAIRS, MIN_ENTRIES = 8192, 2000, 200
+N_PAIRS, MIN_PAIRS, MIN_ENTRIES, CHECKED_QUERIES = 8192, 2000, 200, 32
 FLOOD = 0.01  # share of all pairs above which a range search by significance is refused
 CAUSE = "the signals are not isotropic, so that p-values and false_alarm mean little"
 
@@ -245,19 +245,18 @@ class Significance:
         known, passed, then = self._passed.get(scoring, (None, 0.0, 0))
         if known is calibration and false_alarm <= passed and n_entries < 2 * then:
             return
-        if force or n_entries < MIN_ENTRIES:
-            return
+        if force or n_entries < MIN_ENTRIES or min(CHECKED_QUERIES, len(queries)) * n_entries < MIN_PAIRS:
+            return  # too few pairs to decide
         level = entry_level(false_alarm, n_entries)
         found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
-        if found.n_pairs >= MIN_PAIRS and found.share > FLOOD:
+        if found.share > FLOOD:
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
                 f"false_alarm, so that {found.share * n_entries:,.0f} of {n_entries:,} entries would be "
                 f"returned per query: {CAUSE}; {self._remedy(calibration, n_entries)}, or pass force=True to "
                 "return them anyway"
             )
-        if found.n_pairs >= MIN_PAIRS:
-            self._passed[scoring] = calibration, false_alarm, n_entries
+        self._passed[scoring] = calibration, false_alarm, n_entries
 
     def _remedy(self, calibration: IndexCalibration | None, n_entries: int) -> str:
         if calibration is not None:
@@ -536,7 +535,7 @@ def check_pairs(
     if not len(entries) or not len(queries):
         return NullCheck(0.0, 0, level)
     rng = np.random.default_rng(0)
-    rows = np.sort(rng.permutation(len(queries))[:32])
+    rows = np.sort(rng.permutation(len(queries))[:CHECKED_QUERIES])
     some = entries.sample(min(len(entries), N_PAIRS // len(rows)), rng)
     n_below = n_pairs = 0
     for block, scan in query_blocks(recipe, take_rows(queries, rows), scoring=scoring, nulls=nulls):

@@ -135,11 +135,11 @@ class QueryBlock:
         return self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
 
     def correlated(self) -> QueryBlock:
-        """Return the scan by correlation, in which significance is decided."""
+        """Return the queries compared by correlation, in which significance is decided."""
         return replace(self, comparison=self.comparison.correlated())
 
     def light(self) -> QueryBlock:
-        """Return a smaller scan that can only compute distances."""
+        """Return a smaller block that can only compute distances."""
         return QueryBlock(self.comparison.light(), self.null, self.engine)
 
     def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
@@ -166,7 +166,7 @@ def query_blocks(
     nulls: Mapping[str, Null] | None = None,
     engine: Engine = ENGINE,
 ) -> Iterator[tuple[slice, QueryBlock]]:
-    """Yield blocks of queries, each with the scan that compares it with entries of this recipe.
+    """Yield the rows of each block of queries, and the queries prepared for entries of this recipe.
 
     ``nulls``, by scoring, replace those of the family if queries keep all their projections.
     """

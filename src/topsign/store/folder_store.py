@@ -682,6 +682,8 @@ def open_store(
     optimistic: bool = False,
 ) -> FolderStore:
     """Open the store in an existing folder."""
+    if (readonly or version is not None) and (timeout is not None or keep_versions != 1):
+        raise ValueError("timeout and keep_versions are for changes, which readonly=True and version= refuse")
     return FolderStore(
         _backend_at(resolve(path)),
         readonly=readonly,
