@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from types import FrameType
 from typing import Any, Self
 
 
@@ -57,10 +56,6 @@ class GpuMemoryError(GpuError, MemoryError):
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points at the nearest caller outside this package."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and _is_own_frame(frame):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _is_own_frame(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == __package__

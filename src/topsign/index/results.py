@@ -35,11 +35,6 @@ SHOWN = 10
 """Rows that a repr shows."""
 
 
-def significance_texts(log10_p_value: float, n_entries: int) -> tuple[str, str]:
-    """Return a p-value and its E-value as people read them, also if they are too small for a float."""
-    return probability_text(log10_p_value), probability_text(log10_p_value + math.log10(max(1, n_entries)))
-
-
 @dataclass(frozen=True)
 class Match:
     """One entry found for a query."""
@@ -193,7 +188,9 @@ class ResultTable(Tabular):
         lines = [[name for name in self.columns if name not in hidden]]
         for row in self.rows(SHOWN):
             reals = [f"{row[3]:.4f}", f"{row[4]:.4f}"]
-            reals += significance_texts(row[6], self.n_entries) if has_null else []
+            if has_null:  # also of probabilities that are too small for a float
+                logs = row[6], row[6] + math.log10(max(1, self.n_entries))
+                reals += map(probability_text, logs)
             lines.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[8:])])
         below = [f"... {n_more} more"] if n_more > 0 else []
         below += [] if has_null or len(lines) == 1 else ["no p-values: calibrate the index first"]

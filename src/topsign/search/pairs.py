@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import scipy  # whose modules are loaded when they are first used
 
-from .._arrays import Array, Booleans, Bytes, Int64
+from .._arrays import Array, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from ..families import Null, Pairing, Recipe
 from ..store import Snapshot
@@ -74,13 +74,9 @@ class EqualCodes:
         rows = snapshot.locate(self.ids)
         return snapshot.remove(rows[rows >= 0]) if (rows >= 0).any() else snapshot
 
-    def stands_for_several(self, ids: Int64) -> Booleans:
-        """Return whether each entry is the first of several."""
-        return self._sizes(ids) > 1
-
     def count(self, pairs: Hits) -> int:
         """Return the number of pairs that these pairs of first entries stand for."""
-        mine, theirs = self._sizes(pairs.queries), self._sizes(pairs.ids)
+        mine, theirs = self.sizes(pairs.queries), self.sizes(pairs.ids)
         same = pairs.queries == pairs.ids
         return int((np.where(same, mine * (mine - 1) // 2, mine * theirs)).sum())
 
@@ -88,7 +84,7 @@ class EqualCodes:
         """Return all pairs that these pairs of first entries stand for, with the smaller id as the query."""
         if not len(self):
             return pairs
-        mine, theirs = self._sizes(pairs.queries), self._sizes(pairs.ids)
+        mine, theirs = self.sizes(pairs.queries), self.sizes(pairs.ids)
         each = np.repeat(np.arange(len(pairs)), mine * theirs)
         number = np.arange(len(each)) - np.repeat(np.cumsum(mine * theirs) - mine * theirs, mine * theirs)
         one = self._member(pairs.queries[each], number // theirs[each])
@@ -98,7 +94,7 @@ class EqualCodes:
         whole = pairs[each[kept]]
         return replace(whole, queries=np.minimum(one, other), ids=np.maximum(one, other))
 
-    def _sizes(self, ids: Int64) -> Int64:
+    def sizes(self, ids: Int64) -> Int64:
         """Return how many entries have the code of each entry that is a first or has a code of its own."""
         last = np.searchsorted(self.first, ids, side="right")
         return np.asarray(1 + last - np.searchsorted(self.first, ids), np.int64)
@@ -170,7 +166,7 @@ class PairLimit:
         """
         hits = replace(hits, queries=ids[hits.queries])
         if self.k is None:
-            repeated = (hits.ids == hits.queries) & equal.stands_for_several(hits.ids)
+            repeated = (hits.ids == hits.queries) & (equal.sizes(hits.ids) > 1)
             return hits[(hits.ids > hits.queries) | repeated]
         return Hits.merge([hits[hits.ids != hits.queries]], k=self.k)
 
