@@ -6,8 +6,7 @@ from folders import content_of, newest, read_manifest, size_of, unpack, write_ma
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.store import Snapshot, make_segments, merge_segments, take_positions
-from topsign.store.segments import cut_segment
+from topsign.store.segments import Snapshot, cut_segment, make_segments, merge_segments, take_positions
 from topsign.store.versions import Manifest
 
 

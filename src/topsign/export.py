@@ -32,7 +32,7 @@ from .errors import StorageError
 from .families import Recipe
 from .index import Entries, Index
 from .projections import Projected
-from .store import Note
+from .store.segments import Note
 
 __all__ = ["CodeTable", "bit_texts", "from_arrow", "nearest", "read_parquet", "to_arrow", "write_parquet"]
 

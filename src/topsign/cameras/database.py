@@ -16,8 +16,8 @@ from .._arrays import Float32, Float64, Int64
 from .._checks import check_count
 from ..errors import CalibrationWarning, StorageError
 from ..index import Index, open_index, store_of
-from ..store import Snapshot
 from ..store.backends import hold_lock
+from ..store.segments import Snapshot
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
 from .photographs import CONDITIONS, SCENE_BITS, check_size, same_scene

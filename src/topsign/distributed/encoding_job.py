@@ -29,9 +29,9 @@ from ..index.addition import DeferredIndex
 from ..index.regions import IndexRegions
 from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
 from ..signals.files import check_same_columns
-from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
 from ..store.backends import Backend
-from ..store.folder_store import FolderChange, FolderStore
+from ..store.folder_store import FolderChange, FolderStore, exists, open_store, resolve, store_for_recipe
+from ..store.segments import ORIGINAL_TYPES
 from ..store.stored_columns import open_segment
 from ..store.versions import PENDING, SegmentRecord
 from .cluster import resolve_client, run_all, run_each, send

@@ -23,8 +23,8 @@ from ..search.engine import Hits
 from ..search.pairs import EqualCodes, PairLimit, Reduced, compare_entries
 from ..search.query_block import QueryBlock, RangeLimit
 from ..search.regions import RegionOrder, RegionVisits
-from ..store import Note, Segment, Snapshot, Table, merge_segments, take_positions
-from ..store.segments import parse_notes
+from ..store.memory import Table
+from ..store.segments import Note, Segment, Snapshot, merge_segments, parse_notes, take_positions
 from ..store.versions import SegmentRecord
 from .cluster import send
 from .placement import Placement

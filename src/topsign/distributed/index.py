@@ -15,8 +15,7 @@ from ..index import BaseIndex, Index, LearnedIndex
 from ..search.engine import ENGINE
 from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
-from ..store import open_store
-from ..store.folder_store import FolderStore, OpenVersion
+from ..store.folder_store import FolderStore, OpenVersion, open_store
 from .cluster import resolve_client, run_each, send
 from .entries import ClusterEntries
 from .placement import Placement

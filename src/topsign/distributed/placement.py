@@ -17,8 +17,8 @@ from distributed import Client, Future, KilledWorker, get_worker
 from .. import kernels
 from ..errors import ConflictError
 from ..families import Recipe
-from ..store import Segment
 from ..store.backends import Backend
+from ..store.segments import Segment
 from ..store.stored_columns import StoredColumns, open_segment
 from ..store.versions import SegmentRecord
 from .cluster import POLL_SECONDS, live_workers, memory_limits, wait_for_one

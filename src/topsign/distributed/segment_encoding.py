@@ -19,8 +19,8 @@ from ..index.addition import keep_originals
 from ..index.entries import check_new_ids
 from ..search.regions import Regions
 from ..signals import SignalFile, TableColumns
-from ..store import Arrays, make_segments, merge_segments
 from ..store.backends import Backend
+from ..store.segments import Arrays, make_segments, merge_segments
 from ..store.stored_columns import FileWriter, StoredColumns, find_columns, write_segment
 from ..store.versions import SegmentRecord
 

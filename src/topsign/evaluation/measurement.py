@@ -16,7 +16,7 @@ from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count, check_real
 from ..index import Index
 from ..search.regions import MIN_ENTRIES as MIN_REGION_ENTRIES
-from ..store import ORIGINAL_TYPES
+from ..store.segments import ORIGINAL_TYPES
 from .report import Candidate, Configuration, Evaluation, K, Option, Recall, choose, configurations
 from .sample import Extrapolation, Split, Truth, measure_isotropy, queries_needed, share_interval, split_signals
 

@@ -18,7 +18,8 @@ from ..families.comparison import CodeComparison, HammingComparison
 from ..index import Index, Matches, Neighbors, index_of, store_of
 from ..kernels import BLOCK, Scoring
 from ..search.engine import Engine, Hits
-from ..store import Columns, MemoryStore, Segment, Snapshot
+from ..store.memory import MemoryStore
+from ..store.segments import Columns, Segment, Snapshot
 from .device import Array as DeviceArray
 from .device import Device, find_device, on_host
 from .scan import MAX_K, CodeFormat, DeviceQueries, Part, TopkSearch, WithinSearch

@@ -27,23 +27,10 @@ from ..encoding import BlockEncoder, check_signals, encode
 from ..errors import StorageError
 from ..families import METRICS, Recipe, check_parameters
 from ..projections.blocks import float_blocks
-from ..store import (
-    ORIGINAL_TYPES,
-    Change,
-    MemoryStore,
-    Note,
-    Path,
-    Store,
-    Table,
-    check_place,
-    exists,
-    make_segments,
-    open_store,
-    pack_originals,
-    resolve,
-    segments,
-    store_for_recipe,
-)
+from ..store import segments
+from ..store.folder_store import Path, Store, check_place, exists, open_store, resolve, store_for_recipe
+from ..store.memory import Change, MemoryStore, Table
+from ..store.segments import ORIGINAL_TYPES, Note, make_segments, pack_originals
 from .entries import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 
 RESERVED_PREFIX = "topsign:"

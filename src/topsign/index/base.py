@@ -25,7 +25,7 @@ from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit
 from ..search.recall import VisitReport
 from ..search.regions import Progress
 from ..significance import ScoreCalibration
-from ..store import Store
+from ..store.folder_store import Store
 from .addition import FEATURES, DeferredIndex
 from .entries import Entries, Entry, EntrySet, Ids, rows_of
 from .filters import Where

@@ -22,7 +22,8 @@ from ..search.pairs import EqualCodes, PairedEntries, PairLimit, Reduced, compar
 from ..search.query_block import QueryBlock, RangeLimit
 from ..search.recall import LocalRegions, RegionEntries
 from ..search.regions import RegionOrder, RegionVisits
-from ..store import Change, Note, Snapshot, Table
+from ..store.memory import Change, Table
+from ..store.segments import Note, Snapshot
 from .filters import Where, select
 
 MAX_NAME_BYTES = 512

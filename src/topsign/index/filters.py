@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._arrays import Booleans, Float64, Int32
-from ..store import Segment, Snapshot
+from ..store.segments import Segment, Snapshot
 
 Where = str | Mapping[str, Any]
 

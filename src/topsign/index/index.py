@@ -21,16 +21,9 @@ from ..search.engine import ENGINE, Engine
 from ..search.query_block import QueryBlock, query_blocks
 from ..search.regions import Progress
 from ..signals import from_table
-from ..store import (
-    Change,
-    Note,
-    Path,
-    Store,
-    exists,
-    open_store,
-    save_store,
-    store_for_recipe,
-)
+from ..store.folder_store import Path, Store, exists, open_store, save_store, store_for_recipe
+from ..store.memory import Change
+from ..store.segments import Note
 from .addition import RESERVED_PREFIX, Addition, DeferredIndex, encoder_for
 from .base import BaseIndex, LearnedIndex
 from .entries import EntrySet, Ids, LocalEntries, rows_of

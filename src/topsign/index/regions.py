@@ -18,7 +18,9 @@ from ..search.recall import MIN_QUERIES as MIN_RECALL_QUERIES
 from ..search.recall import RecallCalibration, RegionSearch, calibrate_recall, n_calibration, queries_of, sample_rows
 from ..search.regions import MAX_REGIONS, Progress, Regions, automatic_regions, decoded_rows, learn_regions
 from ..search.regions import MIN_ENTRIES as MIN_REGION_ENTRIES
-from ..store import Change, Snapshot, Store, StoreVersion, Table
+from ..store.folder_store import Store
+from ..store.memory import Change, StoreVersion, Table
+from ..store.segments import Snapshot
 from .entries import EntrySet, LocalEntries
 from .results import Neighbors
 

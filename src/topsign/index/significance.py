@@ -22,7 +22,7 @@ from ..search.engine import ENGINE, Hits
 from ..search.query_block import QueryBlock, query_blocks
 from ..search.regions import Progress
 from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
-from ..store import Snapshot
+from ..store.segments import Snapshot
 from .entries import EntrySet
 
 KEY = "topsign:calibration"

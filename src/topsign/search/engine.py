@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import Array, Float64, Int64
 from ..families import Comparison, PairComparison
 from ..kernels import CodeRange, CodeRanges, RegionCodes, Visits
-from ..store import Snapshot
+from ..store.segments import Snapshot
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
 from ..kernels import CodeBlocks, CodeRange, OriginalRows
 from ..significance.null_distributions import PairNull, SampleNull
-from ..store import Snapshot, unpack_originals
+from ..store.segments import Snapshot, unpack_originals
 from .engine import Hits
 from .query_block import QueryBlock
 

@@ -13,7 +13,7 @@ import scipy  # whose modules are loaded when they are first used
 from .._arrays import Array, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from ..families import Null, Pairing, Recipe
-from ..store import Snapshot
+from ..store.segments import Snapshot
 from .engine import ENGINE, Hits
 
 BLOCK_BYTES = 2**22  # codes that are read, or compared with all others, at a time

@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import Array, Float64
 from .._checks import check_choice, check_false_alarm, check_real
 from ..families import SCORINGS, Comparison, Gather, Null, Recipe
-from ..store import Snapshot
+from ..store.segments import Snapshot
 from .engine import ENGINE, Engine, Hits, living_ranges
 from .regions import RegionVisits
 

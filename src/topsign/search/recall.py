@@ -24,7 +24,7 @@ from .._lazy import lazy
 from ..families import Comparison, Recipe, unit_queries
 from ..families.comparison import CodeComparison
 from ..kernels import OriginalRows, RegionCodes, RegionHits, RegionPlan, RegionRule, Visits
-from ..store import Snapshot
+from ..store.segments import Snapshot
 from .engine import ENGINE, Hits
 from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, reported
 from .query_block import QueryBlock

@@ -18,7 +18,7 @@ from .._lazy import lazy
 from ..families import Recipe
 from ..families.comparison import unit
 from ..kernels import GROUP, CodeBlocks, CodeRange, Means, RegionCodes, RegionModel, RegionRule, Visits
-from ..store import Columns, Snapshot
+from ..store.segments import Columns, Snapshot
 
 
 @dataclass(frozen=True)
