@@ -1,9 +1,8 @@
-"""BaseIndex: the search methods shared by local and cluster indexes."""
+"""BaseIndex: the methods of an index that read its entries."""
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +20,13 @@ from ..families import SCORINGS, Null, Recipe
 from ..search.engine import ENGINE, Engine
 from ..search.originals import ExactSignals, Originals, Source, rank_exactly
 from ..search.pairs import PairLimit, find_groups, find_pairs
-from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit
+from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, RangeLimit, query_blocks
 from ..search.recall import VisitReport
 from ..search.regions import Progress
 from ..significance import ScoreCalibration
 from ..store.folder_store import Store
 from .addition import FEATURES, DeferredIndex
-from .entries import Entries, Entry, EntrySet, Ids, rows_of
+from .entries import Entries, Entry, EntrySet, Ids, LocalEntries, rows_of
 from .filters import Where
 from .regions import IndexRegions, RecallCheck, check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
@@ -124,20 +123,22 @@ def originals_for(
     return Originals(rescore, n_features=recipe.n_features, mean=recipe.center), candidates
 
 
-class BaseIndex(ABC):
-    """Abstract index: entries with ids, and search. Subclasses define where entries are stored and how they change."""
+class BaseIndex:
+    """Entries with ids, and search. Subclasses define where entries are stored and how they change."""
 
     def __init__(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
         self._state, self._engine = state, engine
         self._learning = threading.Lock()  # held while the state changes
 
-    @abstractmethod
     def _entries(self) -> EntrySet:
         """Return a snapshot of all entries."""
+        state = self._learned()
+        now = state.store.now
+        return LocalEntries(state.recipe, now.snapshot, now.tables)
 
-    @abstractmethod
     def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
         """Yield the rows of each block of queries, and the prepared queries."""
+        return query_blocks(self._state.recipe, queries, engine=self._engine, **options)
 
     # Parts
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Float32
+from .._arrays import Float32
 from .._checks import as_signals, check_flag, check_metadata, names_of_columns, suggests_keywords
 from .._files import Record
 from .._lazy import load_extension
@@ -18,7 +18,6 @@ from ..errors import StorageError, warn
 from ..families import Null, Recipe
 from ..projections import Projected, Projection
 from ..search.engine import ENGINE, Engine
-from ..search.query_block import QueryBlock, query_blocks
 from ..search.regions import Progress
 from ..signals import from_table
 from ..store.folder_store import Path, Store, exists, open_store, save_store, store_for_recipe
@@ -26,7 +25,7 @@ from ..store.memory import Change
 from ..store.segments import Note
 from .addition import RESERVED_PREFIX, Addition, DeferredIndex, encoder_for
 from .base import BaseIndex, LearnedIndex
-from .entries import EntrySet, Ids, LocalEntries, rows_of
+from .entries import Ids, rows_of
 from .regions import RegionSummary
 
 
@@ -126,14 +125,6 @@ class Index(BaseIndex):
         if path is not None and exists(path):
             raise StorageError(path, "index", "exists already; choose another name, or remove it first")
         return index_of(recipe, store_for_recipe(recipe, path=path, timeout=timeout))
-
-    def _entries(self) -> EntrySet:
-        state = self._learned()
-        now = state.store.now
-        return LocalEntries(state.recipe, now.snapshot, now.tables)
-
-    def _query_blocks(self, queries: Array, **options: Any) -> Iterator[tuple[slice, QueryBlock]]:
-        return query_blocks(self._state.recipe, queries, engine=self._engine, **options)
 
     # Parts
 
