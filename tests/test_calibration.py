@@ -340,6 +340,16 @@ def test_the_null_is_checked_once_for_a_level_and_only_with_enough_pairs(rng, mo
     assert len(checked) == n_checks
 
 
+@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
+def test_a_calibration_does_not_apply_to_queries_of_fewer_bits(rng, scoring):
+    index, queries = ts.Index(64, family="sign", n_bytes=8), rng.standard_normal((50, 64))
+    index.add(rng.standard_normal((1000, 64)))
+    before = index.search(queries, scoring=scoring, adaptive_bits=16).p_values
+    index.calibrate(rng.standard_normal((400, 64)))
+    assert_array_equal(index.search(queries, scoring=scoring, adaptive_bits=16).p_values, before)
+    assert len(index.within(queries, false_alarm=0.05, scoring=scoring, adaptive_bits=16).ids) < 20
+
+
 def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng):
     """False alarms multiply after a change of the distribution of entries and queries; 64 queries detect it."""
 

@@ -115,7 +115,7 @@ class Comparison(ABC):
 
     @property
     def fixed_null(self) -> bool:
-        """Whether calibration does not apply, because statistics are standardised per query."""
+        """Whether calibration does not apply, because queries keep only their largest projections."""
         return False
 
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
@@ -311,6 +311,10 @@ class HammingComparison(CodeComparison):
         from ..significance.null_distributions import MismatchNull
 
         return MismatchNull(self._law.mismatch_log10_pvalues)
+
+    @property
+    def fixed_null(self) -> bool:
+        return self.n_compared < int(self.recipe.n_kept)
 
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
         return -self._mismatches(values).astype(np.float64)
