@@ -33,7 +33,6 @@ from topsign.distributed import encoding_job
 from topsign.distributed import entries as cluster_entries
 from topsign.distributed import index as cluster_index
 from topsign.distributed import placement as placing
-from topsign.store import segments
 from topsign.store.versions import PENDING
 
 N_FEATURES = 96
@@ -47,11 +46,7 @@ def make_index(kind, **options):
     options = {"n_features": N_FEATURES, "random_state": 7} | options
     if kind in ("grouped", "sign"):
         return ts.Index(family=kind, n_bytes=12, **options)
-    options |= {
-        "adaptive": {},
-        "inner product": {"metric": "inner_product"},
-        "gaussian": {"basis": "gaussian", "n_pool": 120},
-    }[kind]
+    options |= {"metric": "inner_product"} if kind == "inner product" else {}
     return ts.Index(family="adaptive", n_bits=20, **options)
 
 
@@ -125,7 +120,7 @@ def inodes(out):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queries, kind):
+def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queries, kind, monkeypatch):
     memory = make_index(kind)
     memory.add(signals)
     out = tmp_path / "codes"
@@ -152,6 +147,8 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
                 one.within(queries, false_alarm=0.5, among=[*among, *among], **options) for one in (index, memory)
             )
             assert_same(found, expected)
+    if kind != "inner product":
+        assert_same_pairs(index, memory, monkeypatch, [{"k": 2} if kind == "sign" else {"threshold": 0.3}])
     index.close()
 
 
@@ -224,31 +221,6 @@ def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, 
     np.save(source / "part0.npy", signals[:100] + 1)
     with pytest.raises(ValueError, match=r"part0.npy is in .* already and has changed since"):
         ts.distributed.encode(source, out, memory, client=client)
-
-
-@pytest.mark.parametrize("kind", ["adaptive", "grouped", "sign", "gaussian"])
-def test_a_local_index_opens_on_a_cluster(client, tmp_path, signals, queries, kind, monkeypatch):
-    monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)
-    index = make_index(kind, path=tmp_path / "one.topsign")
-    ids = np.random.default_rng(4).permutation(5000)[:700]
-    for part in np.array_split(np.arange(700), 3):
-        index.add(signals[part], ids=ids[part], metadata=[{"row": int(i)} if i % 2 else None for i in part])
-    index.remove(ids[::5])
-    with ts.distributed.open(index.path, client=client) as opened:
-        opened.verify()
-        assert_same(opened.search(queries), index.search(queries))
-        some = index.ids[::9]
-        assert_same(opened.search(queries, among=some), index.search(queries, among=some))
-        if kind in ("adaptive", "grouped", "sign"):
-            assert_same_pairs(opened, index, monkeypatch, [{"k": 2} if kind == "sign" else {"threshold": 0.3}])
-        with pytest.raises(ValueError, match="among must be in the index, but ") as raised:
-            opened.search(queries, among=[int(some[0]), 6000, int(ids[0])])
-        assert f"but 6000, {ids[0]} are not" in str(raised.value)
-        entries, expected = opened.get(index.ids), index.get(index.ids)
-        assert (entries.metadata, entries.codes == expected.codes) == (expected.metadata, True)
-        opened.remove(index.ids[:5])
-    assert index.refresh()
-    assert len(index) == 555
 
 
 def write_table(path, signals, ids, first=0):
@@ -740,6 +712,11 @@ def test_a_search_during_additions_of_the_same_object_loads_the_newer_version(cl
     assert len(added) == 1
     assert len(index) == 300
     index.close()
+
+
+def test_scikit_learn_is_needed_only_for_encoders():
+    program = "import sys; sys.modules['sklearn'] = None; import topsign; topsign.distributed"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_without_dask_the_missing_package_is_named():

@@ -12,16 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import getitem
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from distributed import Client, Future
-from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import Array, Int64
 from .._checks import check_choice, check_count, format_list
 from .._files import Record
-from ..encoders import Encoder
 from ..errors import StorageError
 from ..families import METRICS, Recipe
 from ..index import Index, deferred_of
@@ -36,6 +34,9 @@ from ..store.stored_columns import open_segment
 from ..store.versions import PENDING, SegmentRecord
 from .cluster import resolve_client, run_all, run_each, send
 from .segment_encoding import EncodedSegment, PlannedSegment, SegmentFormat, encode_segment, plan_segments
+
+if TYPE_CHECKING:
+    from ..encoders import Encoder
 
 SEGMENT_BYTES = 2**26
 """Default bytes of codes per segment; a billion entries of 500 bytes make about 7,000 segments."""
@@ -126,10 +127,8 @@ def encode(
     client, columns = resolve_client(client), TableColumns(id_column, tuple(metadata_columns))
     if segment_entries is not None:
         check_count(segment_entries, "segment_entries")
-    if isinstance(encoder, Encoder):
-        check_is_fitted(encoder)
-    elif not isinstance(encoder, (Index, Recipe)):
-        raise TypeError(f"encoder must be a fitted encoder, an Index or a Recipe, got {type(encoder).__name__}")
+    if not isinstance(encoder, (Index, Recipe)):
+        encoder = _recipe_of_encoder(encoder)
     if originals is not None:
         check_choice(originals, "originals", ORIGINAL_TYPES)
     files = _describe_files(client, list_files(signals), vector_column, columns.names)
@@ -164,14 +163,26 @@ def _result(store: FolderStore, n_written: int) -> EncodingResult:
 # Recipe and store
 
 
-def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, files: list[SignalFile], out: Location) -> Recipe:
-    """Return the recipe of an encoder, index or recipe."""
+def _recipe_of_encoder(encoder: object) -> Recipe:
+    """Return the recipe of a fitted encoder, which needs scikit-learn."""
+    from sklearn.utils.validation import check_is_fitted
+
+    from ..encoders import Encoder
+
+    if not isinstance(encoder, Encoder):
+        raise TypeError(f"encoder must be a fitted encoder, an Index or a Recipe, got {type(encoder).__name__}")
+    check_is_fitted(encoder)
+    return encoder.recipe_
+
+
+def _recipe_of(encoder: Index | Recipe, metric: str | None, files: list[SignalFile], out: Location) -> Recipe:
+    """Return the recipe of an index, or a recipe itself."""
     if isinstance(encoder, Index) and (deferred := deferred_of(encoder)) is not None:
         recipe = _learn(deferred, files, out)
     elif isinstance(encoder, Index):
         recipe = encoder.recipe
     else:
-        recipe = encoder.recipe_ if isinstance(encoder, Encoder) else encoder
+        recipe = encoder
     if metric is None or metric == recipe.metric:
         return recipe
     if isinstance(encoder, Index):
