@@ -519,10 +519,3 @@ main()
         shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert shown.returncode == 0, shown.stderr
         assert set(ast.literal_eval(shown.stderr.splitlines()[-1])) <= allowed, line
-
-
-def test_commands_complete(built):
-    completing = {"_TOPSIGN_COMPLETE": "complete_bash", "COMP_WORDS": "topsign ver", "COMP_CWORD": "1"}
-    program = "import sys; sys.argv = ['topsign']; from topsign.cli import main; main()"
-    shown = subprocess.run([sys.executable, "-c", program], env=os.environ | completing, capture_output=True, text=True)
-    assert shown.stdout.split() == ["verify"]

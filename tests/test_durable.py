@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import column_places, files_of, flip, newest, read_manifest, rewrite, rewrite_recipe
+from folders import column_places, files_of, flip, newest, read_manifest, rewrite
 from numpy.testing import assert_array_equal
 
 import topsign as ts
@@ -137,23 +137,6 @@ def test_arrays_keep_their_pages(path, rng, signals):
     index.close()
     del index
     assert_array_equal(codes.planes, before)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_parameters_come_from_the_file(path, signals, kind):
-    options = {"metric": "inner_product", "basis": "circulant", "random_state": 2**64 - 1}
-    options |= {"n_pool": 64} if kind == "adaptive" else {}
-    n_pool = {"adaptive": 64, "grouped": 128, "sign": 64}[kind]
-    make_index(kind, path, **options).add(signals)
-    for readonly in (True, False):
-        index = ts.open_index(path, readonly=readonly)
-        assert index.family == make_index(kind).family
-        recipe = index.recipe
-        assert (index.metric, recipe.n_pool, recipe.seed) == ("inner_product", n_pool, 2**64 - 1)
-        assert recipe == make_index(kind, **options).recipe
-        assert index.path == str(path)
-    options |= {"random_state": None} | ({"n_pool": None} if kind == "adaptive" else {})  # taken from the file
-    assert len(make_index(kind, path, **options)) == 200
 
 
 def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
@@ -349,30 +332,6 @@ def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, mo
     index.update_metadata(index.ids, [{"all": 1}] * 199)  # most of a segment is replaced, so it is rewritten
     assert not list((path / "metadata").iterdir())
     assert ts.open_index(path).get([0, 199]).metadata == [{"all": 1}] * 2
-
-
-@posix
-def test_a_missing_file_is_named(filled, signals):
-    file = next(file for file, column in column_places(filled) if column == "codes")
-    file.unlink()
-    with pytest.raises(ts.StorageError, match=f"a file of version 13 is missing: {file.name}; restore it from a copy"):
-        ts.open_index(filled)
-
-
-@posix
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"family": "sorted"}, "family must be one of 'adaptive', 'grouped', "),
-        ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
-    ],
-)
-def test_unknown_recipes_are_refused(filled, changes, words):
-    rewrite_recipe(filled, **changes)
-    with pytest.raises(ts.StorageError) as raised:
-        ts.open_index(filled)
-    assert words in str(raised.value)
-    assert "family" not in changes or "got 'sorted'; import" in str(raised.value)  # tests may register more families
 
 
 @posix

@@ -145,17 +145,6 @@ def test_metadata_changes_and_codes_stay(make_index, signals):
     index.verify()
 
 
-def test_one_entry_and_all_ids(make_index, signals):
-    index = make_index()
-    index.add(signals[:5])
-    assert index.get(3).ids.tolist() == [3]
-    assert (index[3].id, index[3].code) == (3, index.get([3]).codes)
-    assert list(index) == [0, 1, 2, 3, 4]
-    assert [entry.id for entry in index.get([4, 2])] == [4, 2]
-    with pytest.raises(KeyError):
-        index[17]
-
-
 def test_an_index_has_one_kind_of_ids(make_index, signals):
     numbered, named = make_index("a"), make_index("b")
     numbered.add(signals[:2])

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import shutil
 import threading
 import time
 from functools import partial
@@ -14,7 +13,6 @@ from sklearn.exceptions import NotFittedError
 from test_trellis import steep
 
 import topsign as ts
-from topsign._rows import Rows
 from topsign.families import Recipe
 from topsign.index import deferred_of
 
@@ -236,30 +234,6 @@ def test_large_first_additions_are_checked_before_the_file_is_made(rng, make, tm
     assert_array_equal(codes_of(index, ids), codes_of(alone, ids))
 
 
-class CountedRows(Rows):
-    """Rows of an array that count how often each is read."""
-
-    def __init__(self, values):
-        super().__init__(values.shape, values.dtype)
-        self.values, self.counts = values, np.zeros(len(values), int)
-
-    def read(self, start, stop):
-        self.counts[start:stop] += 1
-        return self.values[start:stop]
-
-
-@pytest.mark.parametrize("kind", ["adaptive", "sign", "hadamard", "principal"])
-def test_rows_are_read_twice(rng, tmp_path, kind):
-    """Rows are read once for the mean or the axes, and once for the codes and the calibration sample."""
-    options = KINDS[kind]
-    rows = CountedRows(steep(rng, 900))
-    index = ts.Index(n_features=32, path=tmp_path / "i.topsign", **options)
-    index.add(rows, rows=slice(100, 800))
-    assert_array_equal(rows.counts[100:800], 2)
-    assert not rows.counts[:100].any()
-    assert not rows.counts[800:].any()
-
-
 @pytest.mark.parametrize("kind", ["principal", "adaptive"])
 def test_only_the_rows_added_are_learned_from(rng, kind):
     options = KINDS[kind]
@@ -292,15 +266,6 @@ def test_other_methods_also_learn(rng, make, verb):
         pyarrow = pytest.importorskip("pyarrow")
         index.add_table(pyarrow.table({"vector": signals.tolist()}))
     assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.5
-
-
-def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
-    signals, path = steep(rng, 700), tmp_path / "i.topsign"
-    index = ts.Index(32, n_bytes=5, path=path).fit(signals)
-    shutil.rmtree(path)
-    with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
-        index.add(signals)
-    assert not path.exists()
 
 
 def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, tmp_path):

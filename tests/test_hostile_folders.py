@@ -226,6 +226,8 @@ def test_manifests_that_are_not_plain_json_are_refused(filled, text):
         ({"n_features": [64]}, r"n_features must be an integer in .*, got \[64\]"),
         ({"metric": 7}, "metric"),
         ({"options": [[[]]]}, "cannot be read"),
+        ({"family": "sorted"}, "family must be one of .* got 'sorted'; import"),
+        ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
     ],
 )
 def test_crafted_recipes_with_right_checksums_are_refused(filled, signals, changes, words):

@@ -91,13 +91,6 @@ def test_classifiers_take_every_form(signals, form):
     assert type(other.predict(given)) is np.ndarray
 
 
-def test_one_signal_of_every_kind(signals):
-    index = ts.Index(64, family="adaptive", n_bits=8, random_state=7)
-    index.add(signals)
-    for one in (torch.from_numpy(signals[4]), pyarrow.array(signals[4]), OnlyDLPack(signals[4]), OnlyArray(signals[4])):
-        assert index.search(one, k=1).ids.tolist() == [[4]]
-
-
 def test_a_tensor_is_not_copied():
     from topsign._checks import as_signals
 

@@ -106,14 +106,9 @@ def test_the_conda_recipe_agrees_with_the_package():
 
 
 def test_messages_name_extras_that_exist():
-    """One function writes these messages, also for a clone of the repository."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
     named = [extra for text in sources.values() for extra in re.findall(r"install\('(\w+)'\)", text)]
     assert len(named) > 8
     assert set(named) <= set(extras)
     assert install("plot") == "pip install 'topsign[plot]' (in a clone: pip install '.[plot]')"
-    for path, text in sources.items():
-        for line in text.splitlines():
-            by_hand = "pip install 'topsign[" in line and "raise" in line
-            assert not by_hand, f"{path.name}: name extras by errors.install"

@@ -13,7 +13,7 @@ import reference
 import topsign as ts
 from topsign import kernels
 from topsign.errors import StorageError
-from topsign.families import Comparison, unit_queries
+from topsign.families import unit_queries
 from topsign.index.entries import LocalEntries
 from topsign.search import recall as region_search
 from topsign.search.recall import (
@@ -65,32 +65,6 @@ def built(request):
     index.learn_regions(n_regions=64)
     index.remove(ids[::7])
     return index, clustered(40, seed=5)
-
-
-def visits_of(index, n_queries, seed=0):
-    """Return codes by region, and random visits per query: none for the first, all for the second."""
-    rng = np.random.default_rng(seed)
-    codes, _ = index._learned().regions.regions(index._store.now.tables).order.codes(index._store.snapshot)
-    chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
-    chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
-    starts = np.append(0, np.cumsum([len(one) for one in chosen]))
-    return codes, kernels.Visits(starts.astype(np.int64), np.concatenate(chosen))
-
-
-@pytest.mark.parametrize("path", kernels.available())
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_visits_find_what_a_search_among_the_same_entries_finds(built, path, n_threads):
-    index, queries = built
-    for scoring in index.recipe.scorings:
-        comparison = index.recipe.prepare(queries, scoring=scoring)
-        visits = visits_of(index, len(queries))
-        expected_rows, expected = Comparison.visit(comparison, *visits, 12)
-        with kernels.use(path), kernels.threads(n_threads):
-            rows, values = comparison.visit(*visits, 12)
-        known = rows >= 0
-        assert np.array_equal(rows, expected_rows)
-        assert np.array_equal(values[known], expected[known])
-        assert not known[0].any()
 
 
 def test_one_call_finds_what_single_steps_find(built, monkeypatch):
@@ -206,21 +180,6 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
     with kernels.use(path) as chosen:
         found = chosen.byte_products(queries, rows)
     assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
-
-
-def test_scores_of_regions_are_those_of_the_rounded_means():
-    index = FAMILIES["trellis"]()
-    index.add(clustered(3000))
-    index.learn_regions(n_regions=32)
-    regions = index._learned().regions.regions(index._store.now.tables)
-    units = clustered(20, seed=4)
-    units /= np.linalg.norm(units, axis=1, keepdims=True)
-    rows = regions.fine
-    vectors = (rows.values[:, :N_FEATURES].astype(np.float32) - 64) * rows.scales[:, np.newaxis]
-    expected = units @ vectors.T - (vectors**2).sum(axis=1) / 2
-    found = rows.scores(units)
-    assert np.abs(found - expected).max() <= 0.5 / 127 * np.abs(units).max() * np.abs(vectors).sum(axis=1).max()
-    assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() >= 0.9
 
 
 @pytest.mark.parametrize("of_signals", [False, True])
