@@ -25,6 +25,8 @@ def test_plan_prints_json():
     for family in ("grouped", "trellis"):
         only = json.loads(run("plan", *TARGET, "--json", "--family", family).stdout)
         assert only == {family: found[family]}
+    gaussian = json.loads(run("plan", *TARGET, "--json", "--projection", "gaussian").stdout)
+    assert list(gaussian) == ["adaptive", "grouped"]  # trellis codes have no other projections
     shown = " ".join(run("plan", *TARGET, "--family", "trellis").stdout.split())
     assert shown.startswith("plan n_bytes")
 

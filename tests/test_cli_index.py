@@ -105,6 +105,7 @@ def test_trellis_codes_are_deduplicated_at_a_rate_once_calibrated(folder):
     np.save("signals.npy", np.vstack([np.load("signals.npy"), np.load("signals.npy")[:2]]))
     run("build signals.npy -o t.topsign --n-bytes 32 --basis hadamard")
     assert "or a calibrated index" in run("dedupe t.topsign", code=2)
+    assert "--correlation has no effect on trellis codes" in run("inspect t.topsign --correlation 0.3", code=2)
     np.save("impostors.npy", np.random.default_rng(2).standard_normal((200, N_FEATURES)))
     run("calibrate t.topsign impostors.npy")
     run("dedupe t.topsign --false-alarm 0.5 -o groups.json")
@@ -355,6 +356,8 @@ def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
         ("inspect --correlation .1", 2, "--correlation, --version and --scheduler go with an INDEX"),
         ("regions a.topsign --check queries.npy", 2, "a.topsign has no regions to check"),
         ("reproduce roc --seeds 5", 2, "--seeds has no effect on roc"),
+        ("reproduce errata --quick", 2, "--quick has no effect on errata, which draws nothing"),
+        ("calibrate a.topsign --vector-column x", 2, "--vector-column goes with IMPOSTORS"),
         ("plan --recall .9 --correlation .1", 2, "--correlation has no effect with --recall"),
         ("plan --recall .9 --plot p.png", 2, "--plot has no effect with --recall"),
         ("plan --correlation .1 --n-bytes 8", 2, "--n-bytes goes with --recall"),

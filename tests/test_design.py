@@ -72,6 +72,8 @@ def test_trellis_codes_are_planned_with_the_bytes_of_their_factor():
     assert plan.detection == pytest.approx(float(rate), rel=1e-12)
     with pytest.raises(theory.TargetError, match="no trellis code fits max_bytes=2: the smallest takes 3 bytes"):
         theory.plan(**target, max_bytes=2)
+    with pytest.raises(ValueError, match="projection of trellis codes must be one of 'hadamard', got 'gaussian'"):
+        theory.plan(**target, max_bytes=10, projection="gaussian")
 
 
 def test_false_alarms_are_counted_per_search():

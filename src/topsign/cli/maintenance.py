@@ -60,6 +60,8 @@ def inspect(
     with opened_index(index, readonly=True, version=version, scheduler=scheduler) as opened:
         found = {rho: opened.recipe.expected_match(rho) for rho in correlation or CORRELATIONS}
         expected = [{"correlation": rho} | match for rho, match in found.items() if match is not None]
+        if correlation and not expected:
+            raise fail(f"--correlation has no effect on {opened.family} codes, whose errors follow no known law", code=2)
         header = opened.info["header"] | opened.recipe.described() | {"calibration": _calibration(opened)}
         checked = opened.check(recall=None)
         sizes = _sizes(opened, checked.drift)

@@ -297,6 +297,8 @@ def calibrate(
     """
     from ..signals import FilesRows, open_files
 
+    if impostors is None and vector_column is not None:
+        raise fail("--vector-column goes with IMPOSTORS", code=2)
     signals = None
     if impostors is not None:
         rows = FilesRows(open_files(impostors, vector_column))

@@ -40,7 +40,8 @@ def plan(
         str | None, typer.Option(help="Family of codes: adaptive, grouped or trellis. (default: compare all)")
     ] = None,
     projection: Annotated[
-        str | None, typer.Option(help="Kind of projection, e.g. gaussian. (default: hadamard)")
+        str | None,
+        typer.Option(help="Kind of projection of adaptive and grouped codes, e.g. gaussian. (default: hadamard)"),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the plan to this file (png, svg, pdf).")] = None,
     recall: Annotated[
@@ -65,6 +66,8 @@ def plan(
     topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --n-features 8192 --json
     topsign plan --n-entries 1e9 --recall 0.95 --queries-per-second 1000
     """
+    from ..theory import PLANNED_FAMILIES
+
     check_output(plot, "--plot", suffixes=(".png", ".svg", ".pdf"))
     of_code: dict[str, Any] = {
         "correlation": correlation,
@@ -89,7 +92,8 @@ def plan(
         raise fail(f"--n-entries must be a whole number, got {n_entries:g}", code=2)
     target: dict[str, Any] = {"correlation": correlation, "false_alarm": false_alarm, "n_features": n_features}
     target |= {"n_entries": int(n_entries), "max_bytes": max_bytes, "projection": projection or "hadamard"}
-    plans, reasons = _plans(family, detection, target)
+    planned = PLANNED_FAMILIES if projection in (None, "hadamard") else ("adaptive", "grouped")
+    plans, reasons = _plans(planned if family is None else (family,), detection, target)
     missed = [f"{name} codes: {reason}" for name, reason in reasons.items()]
     if not plans:
         raise fail("\n".join(missed), code=1)
@@ -117,17 +121,17 @@ def plan(
 
 
 def _plans(
-    family: str | None, detection: float | None, target: dict[str, Any]
+    families: tuple[str, ...], detection: float | None, target: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the plans of the families that reach the target, and the reasons of those that miss it.
 
     Within a budget, the detection of the first family that has a plan is the target of the others.
     """
-    from ..theory import PLANNED_FAMILIES, TargetError, plan
+    from ..theory import TargetError, plan
 
     plans: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    for name in PLANNED_FAMILIES if family is None else (family,):
+    for name in families:
         try:
             plans[name] = plan(**target, detection=detection, family=name)
             detection = plans[name].detection if detection is None else detection
@@ -387,6 +391,8 @@ def reproduce(
 
     if part not in (*PARTS, "all"):
         raise ValueError(f"part must be one of {', '.join(map(repr, (*PARTS, 'all')))}, got {part!r}")
+    if quick and part in ("energy", "errata"):
+        raise fail(f"--quick has no effect on {part}, which draws nothing", code=2)
     effort = QUICK if quick else FULL
     if seeds is not None:
         if part not in ("table", "all"):

@@ -80,7 +80,7 @@ def evaluate(
         Sizes of adaptive codes; by default from 1/32 to 1/4 of the number of features.
     n_entries, n_queries : int
         Maximum numbers of entries and queries in the sample.
-    random_state : int, Generator or None
+    random_state : int
         Seed of the sample and of all projections.
     progress : callable, optional
         Called with the name of each step and the completed fraction.

@@ -262,27 +262,27 @@ class Candidate:
 class Evaluation:
     """Results of :func:`evaluate`."""
 
-    n_signals: int  #: number of entries for which the recommendation holds
-    n_entries: int  #: number of entries that one search compares with
-    n_queries: int  #: number of queries
+    n_signals: int  #: number of entries of the planned index
+    n_entries: int  #: number of entries in the sample
+    n_queries: int  #: number of queries in the sample
     n_features: int  #: length of a signal
-    own_queries: bool  #: whether queries were given instead of sampled from the signals
+    own_queries: bool  #: whether queries are held-out rows of the signals
     metric: str  #: quantity that scores estimate: "correlation" or "inner_product"
-    center: bool  #: whether the mean of the signals is removed
+    center: bool  #: whether the mean of the signals is subtracted before true correlations are computed
     target_recall: float  #: requested recall
     isotropy: Isotropy  #: deviation of the signals from isotropy
     notes: list[str]  #: remarks about the signals
     n_nested: int | None  #: entries of each nested sample, None if there is none
     candidates: list[Candidate]  #: all measured configurations, one row each
     stored: list[Option]  #: the best option with stored originals of each type, and with regions
-    best: Option  #: recommended candidate
-    second: Option | None  #: second best configuration
+    best: Option  #: recommended option
+    second: Option | None  #: second best option, None if there is no other
     false_alarms: dict[str, list[float]]  #: share of searches for held-out signals with a match at each level, by null
     levels: list[float]  #: levels at which p-values were compared with the truth
     n_judged: int  #: number of queries with which false-alarm rates are measured
-    random_state: int  #: seed of all random numbers: an int or a Generator; None for a new one
+    random_state: int  #: seed of the sample and of all projections
     seconds: float  #: duration of the evaluation
-    source: SignalSource = SignalSource()  #: codes or an index
+    source: SignalSource = SignalSource()  #: files of the signals and queries, for commands and code
 
     @property
     def met(self) -> bool:

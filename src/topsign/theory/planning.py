@@ -117,7 +117,7 @@ def plan(
         None considers both for adaptive codes, and is "asymmetric" for the others, for which it always detects more.
     family : "adaptive", "grouped" or "trellis"
         Grouped codes of up to one bit per feature and trellis codes of up to four are considered. Trellis codes use a
-        random basis, ignore ``projection``, and their plan is an approximation (:func:`trellis_energy`, Fisher's
+        random basis, ``"hadamard"``, and their plan is an approximation (:func:`trellis_energy`, Fisher's
         approximation for matches).
 
     Raises
@@ -275,6 +275,7 @@ class _Target:
 
     def trellis_ladders(self, scoring: str | None) -> list[_Ladder]:
         check_choice(scoring or "asymmetric", "scoring of trellis codes", ("asymmetric",))
+        check_choice(self.projection, "projection of trellis codes", ("hadamard",))
 
         def make(n_bytes: int) -> _Code:
             return _Code({"n_bytes": n_bytes}, "asymmetric", n_bytes + FACTOR_BYTES, None)
