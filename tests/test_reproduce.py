@@ -22,9 +22,13 @@ from topsign.theory.detection import _continuous_roc
 
 pytestmark = pytest.mark.slow
 
-TINY = report.Effort(
-    curve_draws=6, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2, distortion_draws=100
-)
+TINY = {
+    "curve": {"n_draws": 6},
+    "three-party": {"n_draws": 24},
+    "roc": {"n_matrices": 1, "n_references": 200},
+    "table": {"n_seeds": 2},
+    "distortion": {"n_draws": 100},
+}
 YES, NO, OPEN = verdicts.EXPERIMENTS
 CORRECTED, INCONSISTENT = verdicts.FORMULAS
 

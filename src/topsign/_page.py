@@ -74,13 +74,19 @@ def document(title: str, body: Iterable[str]) -> str:
     )
 
 
-def table_rows(kind: str, titles: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Yield the HTML of a table; the kind "cards" shows one card per row on narrow screens."""
+def table_rows(kind: str, titles: list[str], rows: Iterable[list[str] | str]) -> Iterator[str]:
+    """Yield the HTML of a table; the kind "cards" shows one card per row on narrow screens.
+
+    A row that is a string is a title of the following rows.
+    """
     yield f'<div class="scroll"><table class="{kind}">'
     if any(titles):
         yield "<thead><tr>" + "".join(f"<th>{escape(title)}</th>" for title in titles) + "</tr></thead>"
     yield "<tbody>"
     for row in rows:
+        if isinstance(row, str):
+            yield f'<tr class="group"><th colspan="{len(titles)}">{escape(row)}</th></tr>'
+            continue
         cells = zip(titles, row, strict=True)
         yield "<tr>" + "".join(f'<td data-label="{escape(title)}">{cell}</td>' for title, cell in cells) + "</tr>"
     yield "</tbody></table></div>"

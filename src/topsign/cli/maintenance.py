@@ -61,7 +61,9 @@ def inspect(
         found = {rho: opened.recipe.expected_match(rho) for rho in correlation or CORRELATIONS}
         expected = [{"correlation": rho} | match for rho, match in found.items() if match is not None]
         if correlation and not expected:
-            raise fail(f"--correlation has no effect on {opened.family} codes, whose errors follow no known law", code=2)
+            raise fail(
+                f"--correlation has no effect on {opened.family} codes, whose errors follow no known law", code=2
+            )
         header = opened.info["header"] | opened.recipe.described() | {"calibration": _calibration(opened)}
         checked = opened.check(recall=None)
         sizes = _sizes(opened, checked.drift)

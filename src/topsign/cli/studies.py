@@ -299,31 +299,14 @@ def _read_sample(location: str, vector_column: str | None, id_column: str | None
 
 
 def _show_evaluation(found: Evaluation) -> None:
-    from ..evaluation import STORED_TITLES, STORED_WORDS, recall_words, stored_numbers
+    from ..evaluation import tables
 
     console.print(found.isotropy.sentence(found.n_features))
     for note in found.notes:
         console.print(f"note: {note}")
-    names = ["code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms, single", "batch"]
-    rows = []
-    for one in found.candidates:
-        shares = [f"{part.share:.3f}" for part in one.recall] + [""] * (3 - len(one.recall))
-        shares += [f"{option.measured.share:.3f}" for option in one.options if option.factor is not None]
-        plain = one.option(None)
-        times = f"{plain.single_milliseconds:.2f}", f"{plain.milliseconds:.2f}"
-        rows.append([one.name, f"{one.bytes_per_entry:.0f}", *shares, *times])
-    console.print("")
-    show_table(rows, names, left=("code",))
-    console.print(f"\n{recall_words(found)}")
-    if found.stored:
-        rows = [[one.name, *stored_numbers(one)] for one in found.stored]
-        console.print(f"\n{STORED_WORDS}")
-        show_table(rows, STORED_TITLES, left=STORED_TITLES[:1])
-    if found.false_alarms:
-        names = ["searches with a match", *(f"at {level:g}" for level in found.levels)]
-        rows = [[name, *(f"{rate:.3f}" for rate in rates)] for name, rates in found.false_alarms.items()]
-        console.print(f"\nfalse alarms: {found.n_judged:,} searches for held-out signals")
-        show_table(rows, names, left=names[:1])
+    for words, titles, rows in tables(found):
+        console.print(f"\n{words}\n")
+        show_table([[text.split("\n")[0] for text in row] for row in rows], titles, left=titles[:1])
     console.print(f"\nasked: {found.target_recall:.0%} of the true 10 nearest")
     console.print(f"recommended: {found.recommendation()}")
     for more in (found.alternative(), found.false_alarm_advice()):
@@ -391,13 +374,13 @@ def reproduce(
 
     if part not in (*PARTS, "all"):
         raise ValueError(f"part must be one of {', '.join(map(repr, (*PARTS, 'all')))}, got {part!r}")
-    if quick and part in ("energy", "errata"):
+    if quick and part not in (*QUICK, "all"):
         raise fail(f"--quick has no effect on {part}, which draws nothing", code=2)
     effort = QUICK if quick else FULL
     if seeds is not None:
         if part not in ("table", "all"):
             raise fail(f"--seeds has no effect on {part}; it applies to the table", code=2)
-        effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))
+        effort = effort | {"table": {"n_seeds": check_draws(seeds, "--seeds")}}
     if quick and part in ("all", "roc"):
         errors.print(QUICK_LEAVES_OPEN)
     with stage_bar() as progress:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from .measurement import evaluate
-from .report import (
-    STORED_TITLES,
-    STORED_WORDS,
-    Candidate,
-    Evaluation,
-    Option,
-    Recall,
-    SignalSource,
-    recall_words,
-    render,
-    stored_numbers,
-)
+from .report import Candidate, Evaluation, Option, Recall, SignalSource, render, tables
 from .sample import METRICS
 
 __all__ = [
     "METRICS",
-    "STORED_TITLES",
-    "STORED_WORDS",
     "Candidate",
     "Evaluation",
     "Option",
     "Recall",
     "SignalSource",
     "evaluate",
-    "recall_words",
     "render",
-    "stored_numbers",
+    "tables",
 ]

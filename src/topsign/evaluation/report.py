@@ -390,13 +390,6 @@ def _single(one: Option) -> float:
 
 WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
-STORED_WORDS = (
-    "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries on, with "
-    "regions, of which a search visits as many as the requested recall needs. Regions are recommended only if single "
-    "queries are at least a quarter faster. Among options with the same resident bytes and about the same time, the "
-    "one with the fewest bytes on disk is recommended."
-)
-STORED_TITLES = ("Stored as", "Resident bytes", "Bytes on disk", "Recall@10", "ms, single query", "ms in a batch")
 TRUTHS = {
     ("correlation", False): "largest correlation with the signals as given",
     ("correlation", True): "largest correlation after subtracting the mean of the signals",
@@ -427,42 +420,49 @@ def _body(found: Evaluation) -> Iterator[str]:
     yield f"<p>{escape(found.isotropy.sentence(found.n_features))}</p>"
     if found.notes:
         yield "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in found.notes) + "</ul>"
-    yield '<h2 id="recall">Recall, bytes and time</h2>'
-    yield f"<p>{escape(recall_words(found))}</p>"
+    yield '<h2 id="results">Results</h2>'
     yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against resident bytes per entry. Circles '
     yield "are searches by codes only, squares are searches with 100 rescored candidates, and the dashed line is the "
     yield "target. The filled mark is the recommended configuration.</figcaption></figure>"
-    titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms, single", "batch"]
-    yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+    for words, titles, rows in tables(found):
+        yield f"<p>{escape(words)}</p>"
+        yield from table_rows("numbers", titles, [[_cell(text) for text in row] for row in rows])
+    if (advice := found.false_alarm_advice()) is not None:
+        yield f"<p>{escape(advice)}</p>"
+
+
+def _cell(text: str) -> str:
+    number, *details = escape(text).split("\n")
+    return number + "".join(f"<span class='interval'>{one}</span>" for one in details)
+
+
+def tables(found: Evaluation) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield an explanation, the titles and the rows of each table; the second line of a cell has details."""
+    titles = ["code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms, single", "batch"]
+    yield _recall_words(found), titles, [_numbers(one) for one in found.candidates]
     if found.stored:
-        yield f"<p>{escape(STORED_WORDS)}</p>"
-        rows = [[escape(one.name), *stored_numbers(one)] for one in found.stored]
-        yield from table_rows("numbers", list(STORED_TITLES), rows)
-    if found.extrapolated:
-        yield f"<p>Expected among {found.n_signals:,} entries:</p>"
-        titles = ["Code", "Recall@10", "40 rescored", "100", "400"]
-        rows = [[escape(one.name), *(_share(option.expected) for option in one.options)] for one in found.candidates]
-        yield from table_rows("numbers", titles, rows)
-    if found.false_alarms:
-        yield '<h2 id="false-alarms">False alarms</h2>'
-        yield (
-            f"<p>Fraction of {found.n_judged:,} searches for held-out signals, in a sample of the entries, that have a "
-            "match. If no held-out signal truly matches an entry, it should equal the false-alarm rate.</p>"
+        words = (
+            "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries "
+            "on, with regions, of which a search visits as many as the requested recall needs. Regions are recommended "
+            "only if single queries are at least a quarter faster. Among options with the same resident bytes and "
+            "about the same time, the one with the fewest bytes on disk is recommended."
         )
-        titles = ["P-values", *(f"at {level:g}" for level in found.levels)]
-        rows = [[name, *(f"{rate:.3f}" for rate in rates)] for name, rates in found.false_alarms.items()]
-        yield from table_rows("numbers", titles, rows)
-        if (advice := found.false_alarm_advice()) is not None:
-            yield f"<p>{escape(advice)}</p>"
+        titles = ["stored as", "resident bytes", "bytes on disk", "recall@10", "ms, single query", "ms in a batch"]
+        yield words, titles, [_stored_numbers(one) for one in found.stored]
+    if found.extrapolated:
+        titles = ["code", "recall@10", "40 rescored", "100", "400"]
+        rows = [[one.name, *(_share(option.expected) for option in one.options)] for one in found.candidates]
+        yield f"Expected among {found.n_signals:,} entries:", titles, rows
+    if found.false_alarms:
+        words = (
+            f"Fraction of {found.n_judged:,} searches for held-out signals, in a sample of the entries, that have a "
+            "match. If no held-out signal truly matches an entry, it should equal the false-alarm rate."
+        )
+        titles = ["p-values", *(f"at {level:g}" for level in found.levels)]
+        yield words, titles, [[name, *(f"{rate:.3f}" for rate in rates)] for name, rates in found.false_alarms.items()]
 
 
-def stored_numbers(one: Option) -> list[str]:
-    """Return the cells of an option as a stored index after its name, in the order of :data:`STORED_TITLES`."""
-    shares = (f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}")
-    return [*shares, f"{one.single_milliseconds:.2f}", f"{one.milliseconds:.2f}"]
-
-
-def recall_words(found: Evaluation) -> str:
+def _recall_words(found: Evaluation) -> str:
     """Return the explanation of recall, bytes and times."""
     words = (
         f"For all codes, true neighbours are the entries with the {TRUTHS[found.metric, found.center]}. Recall is the "
@@ -480,18 +480,23 @@ def recall_words(found: Evaluation) -> str:
     return words
 
 
-def _row(one: Candidate) -> list[str]:
-    plain = [_share(part) for part in one.recall] + [""] * (3 - len(one.recall))
+def _numbers(one: Candidate) -> list[str]:
+    recall = [_share(part) for part in one.recall] + [""] * (3 - len(one.recall))
     exact = [_share(option.measured) for option in one.options if option.factor is not None]
-    cells = [escape(one.name), f"{one.bytes_per_entry:.0f}", *plain, *exact]
+    cells = [one.name, f"{one.bytes_per_entry:.0f}", *recall, *exact]
     for times in ([each.single_milliseconds for each in one.options], [each.milliseconds for each in one.options]):
         first, *rescored = (f"{time:.2f}" for time in times)
-        cells.append(f"{first}<span class='interval'>({', '.join(rescored)})</span>")
+        cells.append(f"{first}\n({', '.join(rescored)})")
     return cells
 
 
+def _stored_numbers(one: Option) -> list[str]:
+    sizes = f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}"
+    return [one.name, *sizes, _share(one.measured), f"{one.single_milliseconds:.2f}", f"{one.milliseconds:.2f}"]
+
+
 def _share(one: Recall) -> str:
-    return f"{one.share:.3f}<span class='interval'>[{one.low:.3f}, {one.high:.3f}]</span>"
+    return f"{one.share:.3f}\n[{one.low:.3f}, {one.high:.3f}]"
 
 
 def _chart(found: Evaluation) -> str:

@@ -92,12 +92,10 @@ class Loss:
         return float(self.points.std(ddof=1) / np.sqrt(len(self.points)))
 
 
-def adaptive_losses(
-    head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
-) -> list[Loss]:
+def adaptive_losses(head: TrainedHead, *, seeds: range, kind: str = "gaussian") -> list[Loss]:
     """Measure the loss of a ``head`` of adaptive codes with both scorings.
 
-    There is one projection of this ``kind`` for each of ``seeds``, after which ``advance`` is called.
+    There is one projection of this ``kind`` for each of ``seeds``.
     """
 
     def predictions(seed: int) -> Predictions:
@@ -109,13 +107,13 @@ def adaptive_losses(
         for n_bits in STORAGE:
             yield from _both_scorings("adaptive", n_bits, head, projected, references, kept_signs(references, n_bits))
 
-    return _losses(head, seeds, predictions, advance)
+    return _losses(head, seeds, predictions)
 
 
-def grouped_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
+def grouped_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
     """Measure the loss of a ``head`` of grouped codes with both scorings, on Hadamard pools of 16 projections per byte.
 
-    There is one projection for each of ``seeds``, after which ``advance`` is called.
+    There is one projection for each of ``seeds``.
     """
 
     def predictions(seed: int) -> Predictions:
@@ -126,7 +124,7 @@ def grouped_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatc
             inputs, weights = projected[:, : 16 * n_bytes], references[:, : 16 * n_bytes]
             yield from _both_scorings("grouped", 2 * n_bytes, head, inputs, weights, grouped_signs(weights))
 
-    return _losses(head, seeds, predictions, advance)
+    return _losses(head, seeds, predictions)
 
 
 def _both_scorings(
@@ -145,10 +143,10 @@ def _both_scorings(
     yield f"{method}, asymmetric", n_kept, (projected @ codes.T * scales).argmax(axis=1)
 
 
-def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
+def sign_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
     """Measure the loss of a ``head`` of sign codes with Gaussian projections, at equal computation and equal storage.
 
-    There is one projection for each of ``seeds``, after which ``advance`` is called.
+    There is one projection for each of ``seeds``.
     """
 
     def predictions(seed: int) -> Predictions:
@@ -156,7 +154,7 @@ def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched
         for method, size in _sizes("sign"):
             yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
 
-    return _losses(head, seeds, predictions, advance)
+    return _losses(head, seeds, predictions)
 
 
 Steps = dict[tuple[str, int], float]  # by method and number of bits
@@ -173,13 +171,10 @@ def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
     return {one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in _sizes("universal")}
 
 
-def universal_losses(
-    head: TrainedHead, *, seeds: range, steps: Steps | None = None, advance: Advance = unwatched
-) -> list[Loss]:
-    """Measure the loss of a ``head`` of universal codes on nine tenths of the images.
+def universal_losses(head: TrainedHead, *, seeds: range, steps: Steps | None = None) -> list[Loss]:
+    """Measure the loss of a ``head`` of universal codes on nine tenths of the images, for each of ``seeds``.
 
-    ``advance`` is called after each of ``seeds``. If ``steps`` is None, steps are chosen on the remaining tenth over
-    the first five seeds.
+    If ``steps`` is None, steps are chosen on the remaining tenth over the first five seeds.
     """
     chosen = choose_steps(head, seeds=seeds[:5]) if steps is None else steps
 
@@ -188,7 +183,7 @@ def universal_losses(
         for method, size in _sizes("universal"):
             yield method, size, by_step[chosen[method, size]][method, size][~_tenths(head)]
 
-    losses = _losses(_every_tenth(head, False), seeds, predictions, advance)
+    losses = _losses(_every_tenth(head, False), seeds, predictions)
     return [replace(loss, step=chosen[loss.method, loss.n_bits]) for loss in losses]
 
 
@@ -243,13 +238,12 @@ def _signs(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
     return np.where(bits, np.float32(1), np.float32(-1))
 
 
-def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predictions], advance: Advance) -> list[Loss]:
+def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predictions]) -> list[Loss]:
     found: dict[tuple[str, int], list[float]] = {}
-    for n_done, seed in enumerate(seeds, start=1):
+    for seed in seeds:
         for method, n_bits, predicted in predictions(seed):
             lost = 100 * (head.accuracy - head.accuracy_of(predicted))
             found.setdefault((method, n_bits), []).append(lost)
-        advance(n_done / len(seeds))
     return [Loss(method, n_bits, np.array(points)) for (method, n_bits), points in found.items()]
 
 

@@ -106,26 +106,18 @@ def draw_table(found: Table) -> dict[str, Figure]:
         "sign, equal storage": (ORANGE, "--", "s"),
         "universal, equal computation": (GREEN, (0, (5, 1, 1, 1, 1, 1)), "v"),
         "universal, equal storage": (GREEN, "-.", "^"),
+        "grouped, Hadamard pool, real inputs": (INK, "-", "*"),
     }
+    hollow: Style = {"linestyle": "", "markersize": 9, "fillstyle": "none"}
     for method, (color, dashes, marker) in looks.items():
-        cells = found.of(method).cells
-        bits, lost = [one.storage for one in cells], [one.lost for one in cells]
-        reach = [2 * one.standard_error for one in cells]
-        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=method)
-        printed = [one.published.lost for one in cells if one.published is not None]
-        axes.plot(bits, printed, color=color, linestyle="", marker=marker, markersize=9, fillstyle="none")
-    axes.plot(
-        [], [], color=GREY, linestyle="", marker="o", markersize=9, fillstyle="none", label="printed in the paper"
-    )
-    cells = found.of("grouped, Hadamard pool, real inputs").cells
-    axes.errorbar(
-        [one.storage for one in cells],
-        [one.lost for one in cells],
-        [2 * one.standard_error for one in cells],
-        color=INK,
-        marker="*",
-        label="grouped, real inputs (beyond the paper)",
-    )
+        row = found.of(method)
+        bits, lost = [one.storage for one in row.cells], [one.lost for one in row.cells]
+        reach = [2 * one.standard_error for one in row.cells]
+        label = f"{method} (beyond the paper)" if row.ours else method
+        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=label)
+        printed = [(one.storage, one.published.lost) for one in row.cells if one.published is not None]
+        axes.plot([at for at, _ in printed], [drop for _, drop in printed], color=color, marker=marker, **hollow)
+    axes.plot([], [], color=GREY, marker="o", label="printed in the paper", **hollow)
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=0.5)
     ticks = [0, 0.25, 0.5, 1, 2, 5, 10, 20]
@@ -403,7 +395,7 @@ def _roc(found: Roc, figures: Figures) -> Iterator[str]:
         "<p>Measured values with 95% intervals, and exact values. The intervals account for the dependence between "
         "pairs that share a signal.</p>"
     )
-    yield from _sections(titles, {"in the paper": paper, "beyond the paper": ours})
+    yield from table_rows("numbers", titles, ["in the paper", *paper, "beyond the paper", *ours])
 
 
 def _measured(value: float, low: float, high: float, exact: float, digits: int) -> str:
@@ -449,11 +441,11 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
     stored = [one.storage for one in found.of("adaptive").cells]
     titles = ["Projections kept (bits with locations)"]
     titles += [f"{kept} ({bits})" for kept, bits in zip(found.kept, stored, strict=True)]
-    rows = {
-        group: [[escape(row.method), *map(cell, row.cells)] for row in found.rows if row.ours == ours]
-        for group, ours in (("in the paper", False), ("beyond the paper", True))
-    }
-    yield from _sections(titles, rows)
+    paper, ours = (
+        [[escape(row.method), *map(cell, row.cells)] for row in found.rows if row.ours == is_ours]
+        for is_ours in (False, True)
+    )
+    yield from table_rows("numbers", titles, ["in the paper", *paper, "beyond the paper", *ours])
 
 
 def _distortion(found: Distortion, figures: Figures) -> Iterator[str]:
@@ -527,13 +519,3 @@ def _panels(figures: Figures, captions: Mapping[str, str]) -> Iterator[str]:
     for name, caption in captions.items():
         yield f'<figure id="figure-{name}">{figures[name]}<figcaption>{escape(caption)}</figcaption></figure>'
     yield "</div>"
-
-
-def _sections(titles: list[str], groups: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    yield '<div class="scroll"><table class="numbers"><thead><tr>'
-    yield "".join(f"<th>{escape(title)}</th>" for title in titles) + "</tr></thead><tbody>"
-    for name, rows in groups.items():
-        yield f'<tr class="group"><th colspan="{len(titles)}">{escape(name)}</th></tr>'
-        for row in rows:
-            yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
-    yield "</tbody></table></div>"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from .._checks import check_choice
 from . import page
 from .experiments import curve, distortion, energy, three_party
 from .heads import table
-from .measuring import Advance, plain
+from .measuring import plain
 from .printed import errata
 from .roc import roc
 from .verdicts import (
@@ -36,65 +37,42 @@ Progress = Callable[[str, float], None]
 """Progress callback; its arguments are the current part and the completed fraction of the whole."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """Number of draws of each part; more draws take longer and reduce the standard errors."""
+Effort = dict[str, dict[str, int]]
+"""Numbers of draws by part and parameter; more draws take longer and reduce the standard errors."""
 
-    curve_draws: int
-    pair_draws: int
-    roc_matrices: int
-    roc_references: int
-    table_seeds: int
-    distortion_draws: int
-
-
-FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000, table_seeds=20, distortion_draws=400)
-QUICK = Effort(curve_draws=12, pair_draws=20, roc_matrices=1, roc_references=350, table_seeds=6, distortion_draws=100)
+FULL: Effort = {
+    "curve": {"n_draws": 60},
+    "three-party": {"n_draws": 60},
+    "roc": {"n_matrices": 8, "n_references": 1000},
+    "table": {"n_seeds": 20},
+    "distortion": {"n_draws": 400},
+}
+QUICK: Effort = {
+    "curve": {"n_draws": 12},
+    "three-party": {"n_draws": 20},
+    "roc": {"n_matrices": 1, "n_references": 350},
+    "table": {"n_seeds": 6},
+    "distortion": {"n_draws": 100},
+}
 
 
 class ReportPart(NamedTuple):
     """One part of the reproduction."""
 
-    seconds: Callable[[Effort], float]  # approximate time on two cores, which weights the progress bar
-    run: Callable[[Effort, Advance], Any]
+    run: Callable[..., Any]
+    seconds: float  # approximate time of the full effort on two cores, which weights the progress bar
     judge: Callable[[Any], Iterable[Claim]] = lambda found: ()
     draw: Callable[[Any], dict[str, Any]] = lambda found: {}
 
 
 PARTS = {
-    "curve": ReportPart(
-        lambda effort: 0.12 * effort.curve_draws,
-        lambda effort, advance: curve(n_draws=effort.curve_draws, advance=advance),
-        judge_curve,
-        page.draw_curve,
-    ),
-    "three-party": ReportPart(
-        lambda effort: 0.04 * effort.pair_draws,
-        lambda effort, advance: three_party(n_draws=effort.pair_draws, advance=advance),
-        judge_three_party,
-        page.draw_three_party,
-    ),
-    "roc": ReportPart(
-        lambda effort: effort.roc_matrices * (5 + 7e-3 * effort.roc_references) + 3,
-        lambda effort, advance: roc(
-            n_matrices=effort.roc_matrices, n_references=effort.roc_references, advance=advance
-        ),
-        judge_roc,
-        page.draw_roc,
-    ),
-    "table": ReportPart(
-        lambda effort: 1.6 * effort.table_seeds + 2,
-        lambda effort, advance: table(n_seeds=effort.table_seeds, advance=advance),
-        lambda found: judge_table(found, LongRun.load()),
-        page.draw_table,
-    ),
-    "distortion": ReportPart(
-        lambda effort: 6e-3 * effort.distortion_draws,
-        lambda effort, advance: distortion(n_draws=effort.distortion_draws, advance=advance),
-        judge_distortion,
-    ),
-    "energy": ReportPart(lambda effort: 3.0, lambda effort, advance: energy(advance=advance), draw=page.draw_energy),
-    "errata": ReportPart(lambda effort: 0.1, lambda effort, advance: errata(advance=advance), judge_errata),
+    "curve": ReportPart(curve, 7, judge_curve, page.draw_curve),
+    "three-party": ReportPart(three_party, 3, judge_three_party, page.draw_three_party),
+    "roc": ReportPart(roc, 100, judge_roc, page.draw_roc),
+    "table": ReportPart(table, 34, lambda found: judge_table(found, LongRun.load()), page.draw_table),
+    "distortion": ReportPart(distortion, 3, judge_distortion),
+    "energy": ReportPart(energy, 3, draw=page.draw_energy),
+    "errata": ReportPart(errata, 0.1, judge_errata),
 }
 """All parts, in the order of the page."""
 
@@ -128,7 +106,10 @@ def reproduce(
     with page.house_style():  # a missing matplotlib raises here, before anything is computed
         folder = Path(output)
         folder.mkdir(parents=True, exist_ok=True)
-    expected = [PARTS[part].seconds(effort) for part in chosen]
+    sizes = {
+        part: math.prod(count / FULL[part][name] for name, count in effort.get(part, {}).items()) for part in chosen
+    }
+    expected = [PARTS[part].seconds * size for part, size in sizes.items()]
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for i, part in enumerate(chosen):
@@ -138,7 +119,7 @@ def reproduce(
 
         start = time.perf_counter()
         advance(0.0)
-        found[part] = PARTS[part].run(effort, advance)
+        found[part] = PARTS[part].run(**effort.get(part, {}), advance=advance)
         seconds[part] = time.perf_counter() - start
     return _write(folder, found, effort, seconds)
 
@@ -170,12 +151,16 @@ def _conditions(effort: Effort, seconds: dict[str, float]) -> dict[str, str]:
         "Time": f"{sum(seconds.values()):.0f} s ({took})",
         "Machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}; kernels: {kernels.info()['kernels']}",
         "Versions": f"Python {platform.python_version()}, " + ", ".join(packages),
-        "Effort": ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(effort).items()),
+        "Effort": "; ".join(f"{part}: {_format_counts(counts)}" for part, counts in effort.items()),
         "Seeds": "fixed: draw i of a part uses seed i, so another run gives the same results",
         "Held equal": "all detectors use the same signals and the same matrix (plain signs use the first rows of the "
         "pool); all classifiers use the same images and seeds; equal storage is m + log2 C(M, m) bits, the information "
         "in signs and locations, as in the paper",
     }
+
+
+def _format_counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name.removeprefix('n_')}" for name, count in counts.items())
 
 
 def _processor() -> str:
