@@ -126,6 +126,10 @@ CALLS = {
     ],
     TypeError: [
         (lambda: ts.Encoder(8, nbytes=4), "Encoder() has no parameter nbytes: did you mean n_bytes?"),
+        (
+            lambda: ts.Head.from_weights([[1.0]], other=4),
+            "no parameter other: it takes basis, biases, classes, family, ",
+        ),
         (lambda: ts.open_index("x", readony=True), "open_index() has no parameter readony: did you mean readonly?"),
         (lambda: PROJECTION.apply(X.astype(complex)), "must be real numbers"),
         (lambda: PROJECTION.apply(X.astype(np.longdouble)), "at most float64"),

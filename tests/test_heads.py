@@ -832,7 +832,7 @@ CALLS = [
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, intercept=[1, 2], n_bytes=2),
         ValueError,
-        "intercept must be 3 finite values, one per weight vector, got shape (2,)",
+        "intercept must be 3 values, one per weight vector, got shape (2,)",
     ),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(np.vstack([W, np.zeros(20)]), scoring="hamming", n_bytes=2),
@@ -843,6 +843,11 @@ CALLS = [
         lambda: ts.CompressedLinearClassifier.from_weights(W, classes=[1, 2, 1], n_bytes=2),
         ValueError,
         "distinct labels",
+    ),
+    (
+        lambda: ts.Head.from_weights(W, biases=[0, np.nan, 0], n_bytes=2),
+        ValueError,
+        "biases must be finite, got biases[1] = nan",
     ),
     (lambda: WEIGHTS.fit(X, Y), ValueError, "has no estimator to fit"),
     (lambda: WEIGHTS.report(X, Y), ValueError, "pass against="),

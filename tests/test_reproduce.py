@@ -247,17 +247,18 @@ def test_the_summary_has_every_claim_by_its_verdict():
 
 
 def test_a_longer_run_judges_equal_storage(parts):
-    found, long_run = parts["table"], verdicts.LongRun.load()
-    assert long_run.n_seeds >= 100
-    assert [(method, kept) for method, kept, *_ in long_run.rows] == [
+    found, long_run = parts["table"], verdicts.load_long_run()
+    assert long_run["n_seeds"] >= 100
+    assert [(row["method"], row["kept"]) for row in long_run["rows"]] == [
         (method, kept) for method in ("sign", "universal") for kept in (32, 64, 128, 256)
     ]
-    sure = replace(
-        long_run, n_seeds=5000, rows=[(*row[:2], -0.05 if row[1] == 256 else 0.05, 0.01) for row in long_run.rows]
-    )
+    rows = [
+        row | {"lost_more": -0.05 if row["kept"] == 256 else 0.05, "standard_error": 0.01} for row in long_run["rows"]
+    ]
+    sure = {"n_seeds": 5000, "rows": rows}
     signs = list(verdicts.judge_table(found, sure))[3]
     assert signs.outcome == YES
     assert "with 5,000 seeds of an earlier run" in signs.ours
     assert signs.ours.endswith("the sign is as printed at 32, 64, 128 and 256 of the pool")
-    short = replace(sure, n_seeds=found.n_seeds)
+    short = sure | {"n_seeds": found.n_seeds}
     assert list(verdicts.judge_table(found, short)) == list(verdicts.judge_table(found))

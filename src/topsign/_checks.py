@@ -111,7 +111,8 @@ def check_keywords(given: Mapping[str, object], known: Iterable[str], where: str
 
 def suggests_keywords(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function so that an unknown keyword raises the TypeError of :func:`check_keywords`."""
-    known, where = list(inspect.signature(function).parameters), function.__qualname__.removesuffix(".__init__") + "()"
+    known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    where = function.__qualname__.removesuffix(".__init__") + "()"
 
     @functools.wraps(function)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

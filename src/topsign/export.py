@@ -68,11 +68,7 @@ class CodeTable:
 
 
 def to_arrow(
-    source: Source,
-    *,
-    form: str = "codes",
-    ids: npt.ArrayLike | None = None,
-    metadata: Iterable[Note] | None = None,
+    source: Source, *, form: str = "codes", ids: npt.ArrayLike | None = None, metadata: Iterable[Note] | None = None
 ) -> Any:
     """Return codes as a ``pyarrow.Table``.
 
@@ -183,7 +179,8 @@ def _parts(
         )
     recipe = source.recipe
     columns = Codes.empty(recipe).to_form(form)
-    n_rows = _part_rows(columns)
+    row_bytes: int = sum(values.dtype.itemsize * values.shape[1] for values in columns.values())
+    n_rows = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
     if isinstance(source, Codes):
         entries, texts = _entries_of_codes(source, ids, metadata, n_rows), False
     elif ids is not None or metadata is not None:
@@ -196,12 +193,6 @@ def _parts(
     text = json.dumps({"format": FORMAT, "form": form, "recipe": recipe.to_json()})
     schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: text})
     return (_batch(arrow, part, form, schema) for part in entries), schema
-
-
-def _part_rows(columns: dict[str, Array]) -> int:
-    """Return the number of entries per row group, fewer if their codes are long."""
-    row_bytes: int = sum(values.dtype.itemsize * values.shape[1] for values in columns.values())
-    return max(1, min(PART_ROWS, PART_BYTES // row_bytes))
 
 
 def _entries_of_codes(

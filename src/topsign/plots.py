@@ -88,10 +88,7 @@ def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | P
     known, others = check_scores(matches, "matches"), check_scores(impostors, "impostors")
     check_order(known, others)
     figure, axes = _figure("Tippett plot", "log10 likelihood ratio", "fraction with at least this ratio")
-    names = {
-        "known matches": (known, "adaptive, asymmetric"),
-        "known impostors": (others, "sign codes, real query"),
-    }
+    names = {"known matches": (known, "adaptive, asymmetric"), "known impostors": (others, "sign codes, real query")}
     for name, (ratios, style) in names.items():
         values = np.sort(ratios)
         shares = 1 - np.arange(len(values)) / len(values)

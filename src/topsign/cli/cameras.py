@@ -55,8 +55,7 @@ class ComparisonOptions:
     """Comparison of photographs with the cameras of a database."""
 
     false_alarm: Annotated[
-        float,
-        typer.Option(help="Probability that a photograph of none of the cameras matches one.", show_default=True),
+        float, typer.Option(help="Probability that a photograph of none of the cameras matches one.", show_default=True)
     ] = 1e-6
     search: Annotated[
         str,

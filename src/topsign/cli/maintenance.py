@@ -31,8 +31,7 @@ EXPORT_ROWS = 4096
 @command()
 def inspect(
     index: Annotated[
-        str | None,
-        typer.Argument(metavar="[INDEX]", help="The index: a folder, s3://, gs:// ...", show_default=False),
+        str | None, typer.Argument(metavar="[INDEX]", help="The index: a folder, s3://, gs:// ...", show_default=False)
     ] = None,
     correlation: Annotated[
         list[float] | None, typer.Option(help="Show the error at this; may be repeated. (default: 0.05 0.1 0.2 0.5)")

@@ -277,8 +277,7 @@ def regions(
 def calibrate(
     index: IndexPath,
     impostors: Annotated[
-        str | None,
-        typer.Argument(help="Signals that match no entry. (default: the kept originals of the index)"),
+        str | None, typer.Argument(help="Signals that match no entry. (default: the kept originals of the index)")
     ] = None,
     false_alarm: Annotated[
         float, typer.Option(help="Smallest false-alarm rate that will be asked for without a model of the tail.")

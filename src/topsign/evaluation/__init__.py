@@ -6,14 +6,4 @@ from .measurement import evaluate
 from .report import Candidate, Evaluation, Option, Recall, SignalSource, render, tables
 from .sample import METRICS
 
-__all__ = [
-    "METRICS",
-    "Candidate",
-    "Evaluation",
-    "Option",
-    "Recall",
-    "SignalSource",
-    "evaluate",
-    "render",
-    "tables",
-]
+__all__ = ["METRICS", "Candidate", "Evaluation", "Option", "Recall", "SignalSource", "evaluate", "render", "tables"]

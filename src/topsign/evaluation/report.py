@@ -372,7 +372,9 @@ def choose(options: list[Option], target: float) -> tuple[Option, Option | None]
         return ranked[0], ranked[1] if len(ranked) > 1 else None
     best = enough[0]
     if best.recall is None:
-        regional = min((one for one in enough if one.recall is not None), key=_single, default=best)
+        regional = min(
+            (one for one in enough if one.recall is not None), key=lambda one: one.single_milliseconds, default=best
+        )
         if SAME_TIME * regional.single_milliseconds < best.single_milliseconds:
             return regional, best
         enough = [one for one in enough if one.recall is None]
@@ -382,10 +384,6 @@ def choose(options: list[Option], target: float) -> tuple[Option, Option | None]
         return best, faster
     others = [one for one in others if one.configuration != best.configuration] or others
     return best, next(iter([*others, *(one for one in ranked if not one.meets(target))]), None)
-
-
-def _single(one: Option) -> float:
-    return one.single_milliseconds
 
 
 WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24

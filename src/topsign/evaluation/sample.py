@@ -206,10 +206,12 @@ class Truth:
 
 
 N_DRAWS = 20_000
+RISK = 0.025
+"""Probability that a mean lies below its 95% interval, and that it lies above."""
 
 
-def share_interval(shares: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval for the mean of independent values in [0, 1].
+def share_interval(shares: npt.ArrayLike) -> tuple[float, float]:
+    """Return a 95% confidence interval for the mean of independent values in [0, 1].
 
     Gaffke's interval: each limit is a quantile of a weighted mean of the values and of one additional value, 0 for the
     lower and 1 for the upper limit. The random weights are the spacings of uniform variables. For values 0 and 1 it is
@@ -224,19 +226,18 @@ def share_interval(shares: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[
     values = np.asarray(shares, np.float64).ravel()
     if not len(values) or not ((values >= 0) & (values <= 1)).all():
         raise ValueError(f"shares must be at least one value in [0, 1], got {len(values)} values")
-    risk = (1 - confidence) / 2
-    low = np.quantile(_weighted_means(values, 0.0), risk)
-    high = np.quantile(_weighted_means(values, 1.0), 1 - risk)
+    low = np.quantile(_weighted_means(values, 0.0), RISK)
+    high = np.quantile(_weighted_means(values, 1.0), 1 - RISK)
     return float(min(low, values.mean())), float(max(high, values.mean()))
 
 
-def queries_needed(share: float, *, confidence: float = 0.95) -> int:
+def queries_needed(share: float) -> int:
     """Return the smallest number of values, all equal to 1, whose interval lies above ``share``.
 
     >>> queries_needed(0.95), queries_needed(0.99)
     (72, 368)
     """
-    return int(np.ceil(np.log((1 - confidence) / 2) / np.log(share)))
+    return int(np.ceil(np.log(RISK) / np.log(share)))
 
 
 def _weighted_means(values: npt.NDArray[np.float64], end: float) -> npt.NDArray[np.float64]:

@@ -185,11 +185,7 @@ def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
 
 
 def serve(
-    index: Index | None = None,
-    *,
-    port: int = 0,
-    open_browser: bool = True,
-    announce: Callable[[str], object] = print,
+    index: Index | None = None, *, port: int = 0, open_browser: bool = True, announce: Callable[[str], object] = print
 ) -> None:
     """Serve the page on 127.0.0.1 until interrupted.
 

@@ -25,17 +25,7 @@ from .._random import RandomState
 from ..errors import warn
 from ..families import SCORINGS, Recipe
 from ..projections import Projection
-from .head import (
-    LINKS,
-    STORAGES,
-    Head,
-    Shortlist,
-    check_intercepts,
-    check_link,
-    check_weights,
-    hold_out,
-    probabilities,
-)
+from .head import LINKS, STORAGES, Head, Shortlist, check_intercepts, check_link, check_weights, hold_out, probabilities
 from .size_selection import MAX_SAMPLE, HeldOut, RecipeOptions, SizeChoice
 
 FOLDS = 5  # of the cross-validation that measures agreement
@@ -293,7 +283,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         if self.scoring == "hamming" and intercept.any():
             warn(
                 f"Hamming scores ignore intercepts, here up to {np.abs(intercept).max():.3g}; fit the estimator with "
-                'fit_intercept=False, or take scoring="asymmetric"',
+                'fit_intercept=False, or take scoring="asymmetric"'
             )
         if self.scoring == "hamming" and options.automatic and not held_out:
             raise ValueError('"auto" without data predicts logits, not Hamming scores; give a size')

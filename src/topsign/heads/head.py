@@ -421,8 +421,11 @@ def check_weights(
 def check_intercepts(values: object, n_vectors: int, name: str) -> Float64:
     """Return one finite intercept per weight vector, zeros by default."""
     array = np.zeros(n_vectors) if values is None else np.array(values, np.float64, ndmin=1)
-    if array.shape != (n_vectors,) or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be {n_vectors} finite values, one per weight vector, got shape {array.shape}")
+    if array.shape != (n_vectors,):
+        raise ValueError(f"{name} must be {n_vectors} values, one per weight vector, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array)))
+        raise ValueError(f"{name} must be finite, got {name}[{row}] = {array[row]}")
     return array
 
 

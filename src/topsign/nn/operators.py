@@ -208,8 +208,9 @@ def _operands(x: Tensor, codes: Tensor, bias: Tensor | None, text: str) -> tuple
     tensors = [codes] if bias is None else [codes, bias]
     key = (text, *((one.data_ptr(), one.device, one.shape, one.stride(), _version(one)) for one in tensors))
     with _lock:
-        for other in [other for other, (storages, _) in _heads.items() if _freed(storages)]:
-            del _heads[other]
+        for other, (storages, _) in list(_heads.items()):
+            if any(one.expired() for one in storages):  # type: ignore[no-untyped-call]
+                del _heads[other]  # its tensors are gone, so others may have their addresses
         if key not in _heads:
             storages = [StorageWeakRef(one.untyped_storage()) for one in tensors]  # type: ignore[no-untyped-call]
             _heads[key] = storages, _make_head(recipe, codes, bias)
@@ -218,11 +219,6 @@ def _operands(x: Tensor, codes: Tensor, bias: Tensor | None, text: str) -> tuple
         while len(_heads) > LAYERS:
             _heads.popitem(last=False)
     return head, x.detach().reshape(-1, recipe.n_features).float()
-
-
-def _freed(storages: list[StorageWeakRef]) -> bool:
-    """Return whether a tensor of a head is gone, so that another one may have its address."""
-    return any(one.expired() for one in storages)  # type: ignore[no-untyped-call]
 
 
 def _make_head(recipe: Recipe, codes: Tensor, bias: Tensor | None) -> LayerHead:

@@ -24,13 +24,13 @@ from .printed import errata
 from .roc import roc
 from .verdicts import (
     Claim,
-    LongRun,
     judge_curve,
     judge_distortion,
     judge_errata,
     judge_roc,
     judge_table,
     judge_three_party,
+    load_long_run,
 )
 
 Progress = Callable[[str, float], None]
@@ -69,7 +69,7 @@ PARTS = {
     "curve": ReportPart(curve, 7, judge_curve, page.draw_curve),
     "three-party": ReportPart(three_party, 3, judge_three_party, page.draw_three_party),
     "roc": ReportPart(roc, 100, judge_roc, page.draw_roc),
-    "table": ReportPart(table, 34, lambda found: judge_table(found, LongRun.load()), page.draw_table),
+    "table": ReportPart(table, 34, lambda found: judge_table(found, load_long_run()), page.draw_table),
     "distortion": ReportPart(distortion, 3, judge_distortion),
     "energy": ReportPart(energy, 3, draw=page.draw_energy),
     "errata": ReportPart(errata, 0.1, judge_errata),

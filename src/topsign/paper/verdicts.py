@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -155,22 +156,14 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
     )
 
 
-@dataclass(frozen=True)
-class LongRun:
-    """Differences at equal storage over many seeds, measured by ``benchmarks/equal_storage.py``."""
-
-    n_seeds: int
-    rows: list[tuple[str, int, float, float]]  # method, bits kept, additional points lost, standard error
-
-    @classmethod
-    def load(cls) -> LongRun:
-        """Load the results that are part of the package."""
-        record = json.loads(files(__package__).joinpath("data", "equal_storage.json").read_text())["measured"]
-        names = ("method", "kept", "lost_more", "standard_error")
-        return cls(record["n_seeds"], [tuple(row[name] for name in names) for row in record["rows"]])
+def load_long_run() -> dict[str, Any]:
+    """Load the differences at equal storage over many seeds, measured by ``benchmarks/equal_storage.py``."""
+    record = files(__package__).joinpath("data", "equal_storage.json").read_text()
+    measured: dict[str, Any] = json.loads(record)["measured"]
+    return measured
 
 
-def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim]:
+def judge_table(found: Table, long_run: Mapping[str, Any] | None = None) -> Iterator[Claim]:
     """Judge Table I by drops in accuracy, because the networks differ.
 
     Differences at equal storage are hundredths of a point, so a longer run decides them if one is given.
@@ -219,15 +212,15 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
 
 
 def _equal_storage(
-    method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell], long_run: LongRun | None
+    method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell], long_run: Mapping[str, Any] | None
 ) -> Claim:
     """Judge the sign of each of the paper's differences at equal storage by our difference at the same size."""
     pairs = list(zip(adaptive, cells, strict=True))
     theirs = [round(_published(other).lost - _published(mine).lost, 2) for mine, other in pairs]
     ours, runs = [_more(mine, other) for mine, other in pairs], f"{found.n_seeds} seeds"
-    if long_run is not None and long_run.n_seeds > found.n_seeds:
-        ours = [(more, error) for name, _, more, error in long_run.rows if name == method]
-        runs = f"{long_run.n_seeds:,} seeds of an earlier run (benchmarks/equal_storage.py)"
+    if long_run is not None and long_run["n_seeds"] > found.n_seeds:
+        ours = [(row["lost_more"], row["standard_error"]) for row in long_run["rows"] if row["method"] == method]
+        runs = f"{long_run['n_seeds']:,} seeds of an earlier run (benchmarks/equal_storage.py)"
     judged = {
         kept: _surely(np.sign(published) * mean / error)
         for kept, published, (mean, error) in zip(found.kept, theirs, ours, strict=True)

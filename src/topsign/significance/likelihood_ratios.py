@@ -119,17 +119,7 @@ class LikelihoodRatioModel:
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as plain values; :meth:`from_json` restores it."""
-        return {
-            "format": FORMAT,
-            "center": self.center,
-            "spread": self.spread,
-            "line": self.line.tolist(),
-            "region": self.region.tolist(),
-            "confidence": self.confidence,
-            "n_matches": self.n_matches,
-            "n_impostors": self.n_impostors,
-            "closer": self.closer,
-        }
+        return {"format": FORMAT, **vars(self), "line": self.line.tolist(), "region": self.region.tolist()}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
@@ -263,10 +253,7 @@ def _condensed(values: Float64) -> tuple[Float64, Float64]:
     bins = np.array_split(values[N_EXTREMES:-N_EXTREMES], N_BINS)
     ends = np.ones(N_EXTREMES)
     means, counts = np.array([one.mean() for one in bins]), np.array([float(len(one)) for one in bins])
-    return (
-        np.concatenate([values[:N_EXTREMES], means, values[-N_EXTREMES:]]),
-        np.concatenate([ends, counts, ends]),
-    )
+    return np.concatenate([values[:N_EXTREMES], means, values[-N_EXTREMES:]]), np.concatenate([ends, counts, ends])
 
 
 def _sign(closer: str) -> int:

@@ -174,21 +174,14 @@ class ScoreCalibration:
         else:
             kept = np.arange(n_queries)
         lists, known = lists[kept], None if known is None else known[kept]
-        options: Any = {
-            "n_entries": int(n_entries),
-            "closer": closer,
-            "tail": check_choice(tail, "tail", TAILS),
-        }
+        options: Any = {"n_entries": int(n_entries), "closer": closer, "tail": check_choice(tail, "tail", TAILS)}
         whole = cls._of_lists(lists, known, **options)
         if labels is None:
             return whole
-        labels = labels[kept]
-        parts = {
-            str(label): cls._of_lists(
-                lists[labels == label], None if known is None else known[labels == label], **options
-            )
-            for label in np.unique(labels)
-        }
+        parts = {}
+        for label in np.unique(labels[kept]).tolist():
+            rows = labels[kept] == label
+            parts[label] = cls._of_lists(lists[rows], None if known is None else known[rows], **options)
         return replace(whole, groups=parts)
 
     @classmethod

@@ -182,6 +182,3 @@ def _agreement_table() -> tuple[Float64, Float64]:
     """Return expected agreements, ascending from 0 to 1, and the angles between signals at which they are expected."""
     angles = np.linspace(np.pi / 2, 0, 4001)
     return np.maximum.accumulate(np.clip(_agreement_series()(angles), 0.0, 1.0)), angles
-
-
-# Planning

@@ -65,7 +65,8 @@ def kept_sum_variance(n_bits: int, n_pool: int) -> float:
     mean h = phi(T)/Q(T) and variance 1 + T h - h**2.
     """
     grid = pool_grid(n_bits, n_pool)
-    means = hazard(grid.thresholds)
+    log_density = -(grid.thresholds**2) / 2 - np.log(2 * np.pi) / 2
+    means = np.exp(log_density - scipy.special.log_ndtr(-grid.thresholds))
     mean = grid.threshold_weights @ means
     within = grid.threshold_weights @ (1 + grid.thresholds * means - means**2)
     return float(n_bits * within + n_bits**2 * (grid.threshold_weights @ (means - mean) ** 2))
@@ -118,11 +119,6 @@ def grouped_selection(n_bytes: int) -> Selection:
     """Return the rule by which a grouped code of ``n_bytes`` selects projections."""
     most = MAX_POOL // (GROUP_SIZE * GROUPS_PER_BYTE)
     return Selection(1, GROUP_SIZE, GROUPS_PER_BYTE * check_count(n_bytes, "n_bytes", maximum=most))
-
-
-def hazard(t: Float64) -> Float64:
-    """Return phi(t) / Q(t), the mean of a standard normal variable given that it exceeds t."""
-    return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - scipy.special.log_ndtr(-t)))
 
 
 @lru_cache(maxsize=16)
@@ -182,10 +178,10 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
 
 
 @lru_cache(maxsize=512)
-def threshold_rule(n_bits: int, n_pool: int, size: int = 24) -> tuple[Float64, Float64]:
+def threshold_rule(n_bits: int, n_pool: int) -> tuple[Float64, Float64]:
     """Return a Gauss rule with few nodes for means over the threshold, by the Stieltjes procedure."""
     grid = pool_grid(n_bits, n_pool)
-    return gauss_rule(grid.thresholds, grid.threshold_weights, size)
+    return gauss_rule(grid.thresholds, grid.threshold_weights, 24)
 
 
 def gauss_rule(nodes: Float64, weights: Float64, size: int) -> tuple[Float64, Float64]:
