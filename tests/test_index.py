@@ -141,7 +141,7 @@ class Naive:
         return self.correlation(row, i, scoring) * product
 
     def p_value(self, row, i, scoring):
-        law = self.recipe.law(self.n_compared)
+        law = self.recipe.isotropic_null(self.n_compared)
         if scoring == "hamming":
             return 10 ** float(law.mismatch_log10_pvalues[self.mismatches[row][i]])
         rho = self.correlation(row, i, scoring)

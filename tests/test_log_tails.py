@@ -15,11 +15,11 @@ from topsign import significance
 from topsign.cli import app
 from topsign.significance.null_distributions import (
     FARTHEST,
+    IsotropicNull,
     MismatchNull,
     MonotoneCubic,
     NormalNull,
     SampleNull,
-    SignsLaw,
 )
 from topsign.theory import tails
 from topsign.theory.order_statistics import Selection
@@ -80,7 +80,7 @@ def test_mismatches(n_bits, mismatches):
     expected = float(Decimal(total).log10()) - n_bits * np.log10(2)
     shape = {"n_bits": n_bits, "n_pool": n_bits, "n_features": n_bits}
     assert_allclose(significance.match_log10_pvalue(mismatches, **shape), expected, rtol=1e-11)
-    law = SignsLaw(Selection(n_bits, n_bits), n_bits, "hadamard")
+    law = IsotropicNull(Selection(n_bits, n_bits), n_bits, "hadamard")
     table = MismatchNull(law.mismatch_log10_pvalues)
     assert_allclose(table.log10_p_values(np.array([-float(mismatches)])), expected, rtol=1e-11)
     assert significance.match_pvalue(mismatches, **shape) == pytest.approx(max(10.0**expected, 5e-324), rel=1e-9)
@@ -92,10 +92,10 @@ def test_the_table_of_scores_follows_the_law_far_in_the_tail(pool, farthest):
     scores = farthest * np.array([0.3, 0.6, 0.9, 1])
     expected = significance.match_log10_pvalue(scores, n_bits=512, n_pool=8192, **shape)
     assert expected[3] < -400
-    law = SignsLaw(Selection(512, 8192), 8192, pool)
+    law = IsotropicNull(Selection(512, 8192), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
     expected = significance.match_log10_pvalue(scores, n_bytes=448, **shape)
-    law = SignsLaw(Selection(1, 8, 896), 8192, pool)
+    law = IsotropicNull(Selection(1, 8, 896), 8192, pool)
     assert_allclose(law.score_log10_pvalues(scores), expected, rtol=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_logarithms_join_where_tails_underflow():
 
 
 def test_the_floor_of_tables():
-    law = SignsLaw(Selection(2048, 8192), 8192, "hadamard")
+    law = IsotropicNull(Selection(2048, 8192), 8192, "hadamard")
     found = law.score_log10_pvalues(np.array([0.5, 1.0, 1.2, -1.0]))
     assert_allclose(found[1:3], FARTHEST)
     assert FARTHEST < found[0] < 0 == found[3]

@@ -327,7 +327,7 @@ class HammingComparison(CodeComparison):
 
     @property
     def _law(self) -> Any:
-        return self.recipe.law(self.n_compared)
+        return self.recipe.isotropic_null(self.n_compared)
 
 
 class CosineComparison(CodeComparison):

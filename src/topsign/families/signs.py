@@ -29,7 +29,7 @@ from .weight_encoder import size_steps
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from ..significance.null_distributions import SignsLaw
+    from ..significance.null_distributions import IsotropicNull
 
 GROUP = 8  # projections of a group
 MIN_TOTAL = 1e-5
@@ -119,7 +119,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
 
     def reference(self, codes: Bytes) -> Float32:
         """Return the scaled signs of the kept projections, which estimate correlations without bias."""
-        vectors, norms = self.weight_vectors(codes) * self.law().expected_scale, self.norms(codes)
+        vectors, norms = self.weight_vectors(codes) * self.isotropic_null().expected_scale, self.norms(codes)
         return vectors if norms is None else vectors * norms[:, np.newaxis]
 
     def norms(self, codes: Bytes) -> Float32 | None:
@@ -127,13 +127,13 @@ class ProjectionSignsRecipe(ProjectedRecipe):
 
     # Comparing
 
-    def law(self, n_compared: int | None = None) -> SignsLaw:
+    def isotropic_null(self, n_compared: int | None = None) -> IsotropicNull:
         """Return the distributions of isotropic signals for codes that compare this many signs (default: all)."""
-        from ..significance.null_distributions import shared_law
+        from ..significance.null_distributions import shared_null
         from ..theory.order_statistics import Selection  # SciPy takes long to import
 
         kept = Selection(*self.selection(n_compared or self.n_kept))
-        return shared_law(kept, self.n_features, self._law_pool)
+        return shared_null(kept, self.n_features, self._null_pool)
 
     def selection(self, n_compared: int) -> tuple[int, ...]:
         """Return the rule of :class:`topsign.theory.order_statistics.Selection` by which projections are kept."""
@@ -142,10 +142,10 @@ class ProjectionSignsRecipe(ProjectedRecipe):
     @lazy
     def _expected_scale(self) -> float:
         """Factor of sums of kept projections, such that they estimate inner products with the query."""
-        return float(self.law().expected_scale)
+        return float(self.isotropic_null().expected_scale)
 
     @lazy
-    def _law_pool(self) -> str:
+    def _null_pool(self) -> str:
         """Kind of projection whose null distribution applies."""
         flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
         return self.projection.kind if flat else "gaussian"
@@ -154,7 +154,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
     def null(self) -> Null:
         from ..significance.null_distributions import ScoreNull
 
-        return ScoreNull(self.law())
+        return ScoreNull(self.isotropic_null())
 
     def prepare(
         self,
@@ -198,7 +198,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
 
         energies = kernels.active().square_norms(projected)
         over = np.divide(norms, energies, out=np.zeros(len(norms)), where=energies > 0)
-        variances = 1 / effective_features(self._law_pool, self.n_features, self.n_pool) + np.pi / 2 * norms * over
+        variances = 1 / effective_features(self._null_pool, self.n_features, self.n_pool) + np.pi / 2 * norms * over
         return np.sqrt(np.pi / 2) * over, np.sqrt(np.where(energies > 0, variances, 1.0))
 
     def rounded(self, projected: Float32, factors: Float64) -> RoundedQueries:
@@ -207,7 +207,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
         return RoundedQueries(values, scales, np.zeros(len(scales), np.float32))
 
     def expected_match(self, correlation: float) -> dict[str, Any]:
-        return self.law().expected_match(correlation)
+        return self.isotropic_null().expected_match(correlation)
 
     def pairing(self) -> Pairing:
         from .agreement import AgreementPairing  # which needs SciPy
@@ -258,9 +258,9 @@ class ProjectionSignsRecipe(ProjectedRecipe):
         Exact for a Gaussian pool given the kept magnitudes: sqrt(1 / N) with N = n_kept * lambda**2, lambda the mean
         kept magnitude. For orthonormal pools 1 / N - 1 / n_features under the root: approximation.
         """
-        effective = self.n_kept * self.law().kept.mean_magnitude ** 2
+        effective = self.n_kept * self.isotropic_null().kept.mean_magnitude ** 2
         blocks = max(1, self.n_pool // self.n_features)  # independent blocks share no orthogonality
-        shared = 1 / (self.n_features * blocks) if self._law_pool in ("hadamard", "circulant") else 0.0
+        shared = 1 / (self.n_features * blocks) if self._null_pool in ("hadamard", "circulant") else 0.0
         return float(np.sqrt(max(1 / effective - shared, 0.0)))
 
     # Describing
@@ -377,7 +377,7 @@ class SignCodes(Codes):
                 'ask for metric="correlation", or encode with metric="inner_product"'
             )
         queries = as_projected(projected, n_pool=self.n_pool, space=self.recipe.space)
-        factors = np.full(len(queries), float(self.recipe.law().expected_scale))
+        factors = np.full(len(queries), float(self.recipe.isotropic_null().expected_scale))
         if metric == "correlation":
             norms = norms_of(queries, query_norms)
             factors = np.divide(factors, norms, out=np.zeros(len(norms)), where=norms > 0)

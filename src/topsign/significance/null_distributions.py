@@ -50,7 +50,7 @@ class MonotoneCubic:
 
 
 @dataclass(frozen=True)
-class SignsLaw:
+class IsotropicNull:
     """Correlations and p-values of isotropic signals for codes that keep signs of projections."""
 
     kept: Selection  # rule by which codes select projections
@@ -58,7 +58,7 @@ class SignsLaw:
     projection: str  # kind of the pool
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return shared_law, (self.kept, self.n_features, self.projection)  # the tables of this process
+        return shared_null, (self.kept, self.n_features, self.projection)  # the tables of this process
 
     @lazy
     def expected_scale(self) -> np.float32:
@@ -142,9 +142,9 @@ class SignsLaw:
 
 
 @lru_cache(maxsize=64)
-def shared_law(kept: Selection, n_features: int, projection: str) -> SignsLaw:
+def shared_null(kept: Selection, n_features: int, projection: str) -> IsotropicNull:
     """Return the same tables for all indexes of one shape."""
-    return SignsLaw(kept, n_features, projection)
+    return IsotropicNull(kept, n_features, projection)
 
 
 class PairNull(ABC):
@@ -188,13 +188,13 @@ class MismatchNull(PairNull):
 class ScoreNull(PairNull):
     """Null distribution of estimated correlations of signs with real-valued queries."""
 
-    law: SignsLaw
+    tables: IsotropicNull
 
     def log10_p_values(self, statistics: Float64) -> Float64:
-        return self.law.score_log10_pvalues(statistics)
+        return self.tables.score_log10_pvalues(statistics)
 
     def threshold(self, level: float) -> float:
-        return tail_threshold(self.law.score_pvalues, level)
+        return tail_threshold(self.tables.score_pvalues, level)
 
 
 class NormalNull(PairNull):
