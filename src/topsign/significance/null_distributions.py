@@ -14,6 +14,7 @@ import scipy  # whose modules are loaded when they are first used
 from .._arrays import Float64
 from .._lazy import lazy
 from ..theory import correlation_from_hamming, expected_hamming, hamming_variance
+from ..theory.detection import correlation_threshold
 from ..theory.distances import selection_interval
 from ..theory.order_statistics import Selection
 from ..theory.tails import log_coordinate_tail, tail_threshold
@@ -229,6 +230,4 @@ class SampleNull(PairNull):
         return log10_tail(r, tail, lambda inside: log_coordinate_tail(inside, self.n_features))
 
     def threshold(self, level: float) -> float:
-        degrees = self.n_features - 1
-        deviate = float(scipy.stats.t.isf(level, degrees))
-        return float(deviate / np.sqrt(deviate**2 + degrees))
+        return float(correlation_threshold(level, self.n_features))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import TargetError
-from .detection import RocCurve, roc
+from .detection import RocCurve, roc, trellis_detection
 from .distances import (
     SCORINGS,
     bits_for_distortion,
@@ -37,9 +37,8 @@ from .grouped import (
 )
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
 from .planning import PLANNED_FAMILIES, ClusterPlan, Plan, SearchCosts, detection_at, plan, plan_cluster
-from .rates import captured_energy, rate_distortion_limit, storage_bits, water_filling
+from .rates import captured_energy, rate_distortion_limit, storage_bits, trellis_energy, water_filling
 from .tails import PROJECTIONS
-from .trellis import trellis_detection, trellis_energy
 
 __all__ = [
     "PLANNED_FAMILIES",

@@ -20,6 +20,7 @@ from .distances import (
     universal_undithered_hamming,
 )
 from .order_statistics import Selection, grouped_selection
+from .rates import trellis_energy
 from .tails import effective_features, mismatch_tail, sample_correlations, score_tail, tail_threshold
 
 DETECTORS = (
@@ -185,3 +186,28 @@ def _continuous_roc(impostors: Callable[[Float64], Float64], matches: Callable[[
         return float(matches(np.array([tail_threshold(impostors, false_alarm)]))[0])
 
     return RocCurve(pfa, pd, 1 - missed, missed, detection)
+
+
+def trellis_detection(
+    n_bytes: npt.ArrayLike, *, correlation: float, false_alarm: npt.ArrayLike, n_features: int
+) -> Float64:
+    """Return the detection rate of trellis codes of ``n_bytes``; arguments broadcast.
+
+    ``false_alarm`` is the rate per comparison, ``n_features`` the length of a signal, ``correlation`` that of a match.
+
+    Approximation: scores of impostors have the exact distribution of a sample correlation. Scores of matches have
+    Fisher's normal approximation for a population correlation of ``correlation * sqrt(trellis_energy)``.
+
+    >>> float(trellis_detection(409, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(2))
+    0.85
+    """
+    energy = trellis_energy(8 * np.asarray(n_bytes) / n_features)
+    means = np.arctanh(np.minimum(correlation * np.sqrt(energy), 1 - 1e-12))
+    thresholds = np.arctanh(correlation_threshold(false_alarm, n_features))
+    return np.asarray(scipy.special.ndtr((means - thresholds) * np.sqrt(n_features - 2)))
+
+
+def correlation_threshold(false_alarm: npt.ArrayLike, n_features: int) -> Float64:
+    """Return the sample correlation that an impostor exceeds with this probability."""
+    deviates = scipy.stats.t.isf(false_alarm, n_features - 1)
+    return np.asarray(deviates / np.sqrt(deviates**2 + n_features - 1))

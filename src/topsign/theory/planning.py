@@ -16,14 +16,16 @@ import numpy as np
 
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
 from ..errors import TargetError
-from .detection import roc
+from .detection import correlation_threshold, roc, trellis_detection
 from .distances import check_correlation
 from .order_statistics import GROUP_SIZE, Selection, grouped_selection
 from .rates import compact_bytes, storage_bits
 from .tails import ORTHONORMAL, PROJECTIONS, operating_point
-from .trellis import FACTOR_BYTES, correlation_threshold, trellis_detection
 
 N_BITS_STEP = 8
+FACTOR_BYTES = 2
+"""Bytes at the end of each trellis code, which normalise its scores."""
+
 SCORINGS = ("asymmetric", "hamming")
 
 

@@ -200,3 +200,25 @@ def water_filling(variances: npt.ArrayLike, n_bits: float) -> tuple[float, Float
     with np.errstate(divide="ignore"):
         rates = np.maximum(0.0, 0.5 * np.log2(spread / level))
     return level, rates
+
+
+RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)
+SHARES = (0.0505, 0.1097, 0.2568, 0.3817, 0.4552, 0.7080, 0.9182, 0.9923)
+"""Fraction of energy captured from white signals of 1,024 features at RATES; standard errors are below 0.0005."""
+
+
+def trellis_energy(rate: npt.ArrayLike) -> Float64:
+    """Return the fraction of a white signal's energy that its trellis code captures at ``rate`` bits per feature.
+
+    Approximation: measured at eight rates from 0.05 to 4 with standard errors below 0.0005. The ratio to
+    :func:`rate_distortion_limit` is interpolated between these rates, and constant outside them.
+
+    >>> float(trellis_energy(0.5).round(3))
+    0.455
+    """
+    rates = np.asarray(rate, dtype=np.float64)
+    if not (np.isfinite(rates) & (rates > 0)).all():
+        raise ValueError(f"rate must be positive and finite, got {rate!r}")
+    ratios = scipy.interpolate.PchipInterpolator(np.log(RATES), np.array(SHARES) / rate_distortion_limit(RATES))
+    inside = np.clip(np.log(rates), np.log(RATES[0]), np.log(RATES[-1]))
+    return np.asarray(ratios(inside) * rate_distortion_limit(rates))
