@@ -1,12 +1,10 @@
 """Likelihood ratios: correct for known distributions, smooth, monotone and bounded; thresholds and plots."""
 
-import json
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from topsign import StorageError, plots
+from topsign import plots
 from topsign.significance import LikelihoodRatioModel, likelihood_ratios
 
 # For two normal distributions with equal variances the log-likelihood ratio is linear: 2.5 x - 3.125 (natural log).
@@ -62,43 +60,6 @@ def test_swapped_matches_and_impostors_are_refused(tmp_path):
     with pytest.raises(ValueError, match=words):
         plots.plot_det(known, others, tmp_path / "det.png", closer="smaller")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_model_is_stored_and_read():
-    rng = np.random.default_rng(9)
-    model = LikelihoodRatioModel.fit(SHIFT + rng.standard_normal(50), impostors=rng.standard_normal(400))
-    record = json.loads(json.dumps(model.to_json(), allow_nan=False))
-    again = LikelihoodRatioModel.from_json(record, "x")
-    at = np.linspace(-3, 5, 20)
-    for name in ("log10", "low", "high"):
-        assert_array_equal(getattr(again.ratio(at), name), getattr(model.ratio(at), name))
-    assert again.to_json() == record
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"format": 2}, "format 2; this library reads 1"),
-        ({"line": [1.0]}, "line and region have shapes"),
-        ({"region": [[0, 1e400], [1, 1], [2, 2]]}, "must be finite"),
-        ({"region": [[0, 0]] * 5000}, "line and region have shapes"),
-        ({"spread": 0}, "spread must be above 0"),
-        ({"spread": -1.0}, "spread must be above 0"),
-        ({"confidence": 0.0}, r"confidence in \(0, 1\)"),
-        ({"confidence": 1.0}, r"confidence in \(0, 1\)"),
-        ({"spread": 0, "confidence": 1.0}, "spread must be above 0"),
-        ({"n_matches": -1}, "n_matches must be at least 2"),
-        ({"closer": "nearer"}, "closer must be one of"),
-        ({"center": None}, "cannot be read"),
-    ],
-)
-def test_records_that_are_no_model_are_refused(change, words):
-    rng = np.random.default_rng(9)
-    record = LikelihoodRatioModel.fit(SHIFT + rng.standard_normal(9), impostors=rng.standard_normal(9)).to_json()
-    with pytest.raises(StorageError, match=words):
-        LikelihoodRatioModel.from_json(record | change, "some.topsign")
-    with pytest.raises(StorageError, match="has no 'line'"):
-        LikelihoodRatioModel.from_json({name: record[name] for name in record if name != "line"}, "some.topsign")
 
 
 def test_many_scores_give_the_same_line_as_all_of_them():

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_choice, check_count
-from ..errors import StorageError
+from .._checks import check_choice
 
 ENFSI = (
     (2.0, "no support either way"),
@@ -25,7 +22,6 @@ ENFSI = (
 )
 """Upper limits of likelihood ratios with their verbal equivalents (ENFSI guideline for evaluative reporting, 2015)."""
 
-FORMAT = 1
 CLOSER = ("larger", "smaller")
 N_EXTREMES, N_BINS = 40, 160
 """Larger samples are condensed: the N_EXTREMES scores at each end are kept, the others are averaged in N_BINS bins."""
@@ -116,31 +112,6 @@ class LikelihoodRatioModel:
         low, high = np.minimum(ends.min(axis=0), middle), np.maximum(ends.max(axis=0), middle)
         low, high = np.where(low < -UNBOUNDED, -np.inf, low), np.where(high > UNBOUNDED, np.inf, high)
         return LikelihoodRatio(*(one.reshape(observed.shape) for one in (middle, low, high)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as plain values; :meth:`from_json` restores it."""
-        return {"format": FORMAT, **vars(self), "line": self.line.tolist(), "region": self.region.tolist()}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
-        """Restore a model from a ``record`` read from ``path``; raise StorageError if values are missing or invalid."""
-        try:
-            if record["format"] != FORMAT:
-                raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
-            line, region = (np.array(record[name], np.float64) for name in ("line", "region"))
-            numbers = [float(record[name]) for name in ("center", "spread", "confidence")]
-            counts = [check_count(record[name], name, minimum=2) for name in ("n_matches", "n_impostors")]
-            if line.shape != (2,) or region.ndim != 2 or region.shape[1] != 2 or not 3 <= len(region) <= 4096:
-                raise ValueError(f"line and region have shapes {line.shape} and {region.shape}")
-            if not all(np.isfinite(one).all() for one in (line, region, np.array(numbers))):
-                raise ValueError("values must be finite")
-            if numbers[1] <= 0 or not 0 < numbers[2] < 1:
-                raise ValueError("spread must be above 0 and confidence in (0, 1)")
-            closer = check_choice(record["closer"], "closer", CLOSER)
-            return cls(numbers[0], numbers[1], line, region, numbers[2], counts[0], counts[1], closer)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
-            raise StorageError(path, "evidence", f"cannot be read: {what}; calibrate the evidence again") from None
 
 
 def check_scores(scores: npt.ArrayLike, name: str) -> Float64:
