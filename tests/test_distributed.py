@@ -629,8 +629,12 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
     assert "codes: 700 entries in " in run(command)
     assert "codes exists; use --resume" in run(command, code=2)
     files = inodes("codes")
-    assert "codes: 700 entries in " in run(f"{command} --resume")
-    assert inodes("codes") == files
+    for resumed in (command, f"build signals -o codes {at}"):
+        assert "codes: 700 entries in " in run(f"{resumed} --resume")
+        assert inodes("codes") == files
+    assert "was started with n_bits=20, got n_bits=21" in run(
+        f"build signals -o codes --family adaptive --n-bits 21 --resume {at}", code=2
+    )
     for place in (at, here, ""):
         rows = json.loads(output(f"search codes queries.npy -k 3 --json {place}"))
         assert [row["id"] for row in rows] == memory.search(queries, k=3).ids.ravel().tolist()

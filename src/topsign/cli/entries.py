@@ -86,8 +86,7 @@ def build(
     if scheduler is None:
         _build_here(signals, output, codes, source, originals, there)
     else:
-        kept = {"originals": originals, "segment_entries": segment_entries}
-        _build_on_cluster(signals, output, codes, source, scheduler, **kept)
+        _build_on_cluster(signals, output, codes, source, originals, there, segment_entries, scheduler)
     with opened_index(output, readonly=not regions, scheduler=scheduler) as index:
         if regions and index.regions is None:
             text, _ = learn_regions(index)
@@ -99,14 +98,25 @@ def build(
 
 
 def _build_on_cluster(
-    signals: str, output: str, codes: CodeOptions, source: SourceOptions, scheduler: str, **kept: Any
+    signals: str,
+    output: str,
+    codes: CodeOptions,
+    source: SourceOptions,
+    originals: str | None,
+    there: bool,
+    segment_entries: int | None,
+    scheduler: str,
 ) -> None:
+    from ..index import open_index
     from ..signals import list_files, open_file
 
     columns = source.columns()
-    first = open_file(list_files(signals)[0], source.vector_column, columns.names)
-    index = codes.new_index(first.n_features)
-    with cluster_client(scheduler) as client, bar("encoding") as progress:
+    if there:
+        index = open_index(output, readonly=True)
+        _check_recipe(index, codes, originals)
+    else:
+        index = codes.new_index(open_file(list_files(signals)[0], source.vector_column, columns.names).n_features)
+    with index, cluster_client(scheduler) as client, bar("encoding") as progress:
         from .. import distributed
 
         distributed.encode(
@@ -117,8 +127,9 @@ def _build_on_cluster(
             vector_column=source.vector_column,
             id_column=columns.id_column,
             metadata_columns=columns.metadata_columns,
+            originals=originals,
+            segment_entries=segment_entries,
             progress=progress,
-            **kept,
         )
 
 

@@ -169,11 +169,13 @@ def _csv(rows: list[Row], names: Sequence[str]) -> bytes:
 
 
 def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
-    from .._checks import import_pyarrow
+    from ..errors import install
 
-    arrow = import_pyarrow("Parquet files are written with pyarrow")
-    import pyarrow.parquet as parquet
-
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
     has_texts = any(isinstance(row.get("id"), str) for row in rows)
     kinds = dict.fromkeys(("query", "rank", "group"), arrow.int64())
     kinds |= {"id": arrow.string() if has_texts else arrow.int64(), "metadata": arrow.string()}
