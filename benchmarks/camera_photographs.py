@@ -100,10 +100,11 @@ def layout(folder):
     for path in sorted(map(Path, cameras.photographs_in([folder]))):
         inside = path.relative_to(folder).parts
         named = DRESDEN.fullmatch(path.name)
-        if "images" in inside[1:-1]:
-            found[inside[0]][inside[inside.index("images") + 1]].append(path)
+        if "images" in inside[1:-2]:
+            at = inside.index("images", 1)
+            found[inside[at - 1]][inside[at + 1]].append(path)
         elif named:
-            found[named["camera"]]["flat" if "flat" in str(path.parent).lower() else "natural"].append(path)
+            found[named["camera"]]["flat" if "flat" in "/".join(inside[:-1]).lower() else "natural"].append(path)
         elif len(inside) > 1:
             found[inside[0]]["photographs"].append(path)
     return found
@@ -111,6 +112,8 @@ def layout(folder):
 
 def real(options, folder):
     """Enroll, calibrate and identify the cameras of a folder."""
+    if not Path(options.data).is_dir():
+        sys.exit(f"{options.data} is not a folder")
     known = layout(Path(options.data))
     names = sorted(known)
     if len(names) < 4:
