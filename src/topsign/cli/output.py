@@ -43,7 +43,10 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
 
     with _progress("{task.description}", MofNCompleteColumn(), Rate()) as progress:
         shown = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(shown, completed=done, total=total)
+        try:
+            yield lambda done, total: progress.update(shown, completed=done, total=total)
+        finally:
+            progress.update(shown, visible=progress.tasks[0].total is not None)
 
 
 @contextmanager
