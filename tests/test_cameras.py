@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import topsign
 from topsign import StorageError, cameras
-from topsign.cameras.alignment import FrameSpectrum
+from topsign.cameras.alignment import PER_STEP, FrameSpectrum, n_trials, on_sensor, trial_scales
 from topsign.cameras.calibration import CameraCalibration, LikelihoodRatios, normality_p_value
 from topsign.cameras.enrolment import find_outliers
 from topsign.cameras.fingerprint import filter_spectrum, pixel_weights, remove_linear_pattern
@@ -466,6 +466,21 @@ def test_correlations_at_all_shifts_are_those_of_the_reference(rng):
     assert found.pce == pytest.approx(pce, rel=1e-3)
 
 
+def test_refined_scales_count_as_often_as_their_correlations_differ(rng):
+    """The formula of Rice: of correlations with this deviation of their derivative, so many reach a PCE of 60."""
+    query, frame, search = rng.standard_normal((130, 143)).astype(np.float32), (240, 264), ("crop", "scale")
+    for scale in (0.9003, 1.2003, 1.7003):
+        tenth = 0.1 * scale * 2 * scale / 143  # of a step of the grid
+        one, near = (on_sensor(query, frame, at) for at in (scale, scale + tenth))
+        correlation = np.corrcoef(one[: near.shape[0], : near.shape[1]].ravel(), near.ravel())[0, 1]
+        per_step = 10 * np.sqrt(2 * (1 - correlation) / (2 * np.pi))
+        assert PER_STEP / 2 < 1 + per_step * np.sqrt(60) < PER_STEP
+    sizes = [(int(130 / at + 1e-6), int(143 / at + 1e-6)) for at in trial_scales(query.shape, frame, search)]
+    n_shifts = sum((241 - height) * (265 - width) for height, width in sizes)
+    assert n_trials(query.shape, frame, search) == PER_STEP * n_shifts
+    assert n_trials(query.shape, frame, ["crop"]) == (241 - 130) * (265 - 143)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A calibrated database of two cameras with fingerprints of whole frames, and the patterns of their sensors."""
@@ -513,7 +528,7 @@ def test_cropped_and_scaled_photographs_are_found(search, whole, tmp_path):
 
 
 def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photographs, tmp_path):
-    with pytest.raises(ValueError, match="enroll cameras with keep_fingerprints=True"):
+    with pytest.raises(ValueError, match="remove each camera and enroll all of its photographs again with keep_"):
         cameras.identify(enrolled, photographs["a"][6], search=["crop"])
     with pytest.raises(
         cameras.PhotographError, match=r"; search for crops and scaled copies with --search crop,scale$"
@@ -521,13 +536,15 @@ def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photo
         cameras.identify(whole[0], photographs["a"][6])
     Image.open(photographs["a"][6]).crop((0, 0, 120, 100)).save(tmp_path / "small.png")  # smaller than the crop
     with pytest.raises(
-        cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; enroll the cameras with keep_fing"
+        cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; or remove each camera and enroll"
     ):
         cameras.identify(enrolled, tmp_path / "small.png")
     with pytest.raises(cameras.PhotographError, match=r"neither scaled nor cropped.* as a camera; search for crops"):
         cameras.identify(whole[0], tmp_path / "small.png", search=["scale"])
     with pytest.raises(ValueError, match="search must name crop and scale, got zoom"):
         cameras.identify(whole[0], photographs["a"][6], search=["zoom"])
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        cameras.identify(enrolled, photographs["a"][6], k=0)
     assert whole[0].verify() == []
     with pytest.raises(ValueError, match="fingerprint of the whole frame of 'a' is not stored"):
         cameras.enroll(enrolled, "a", photographs["a"][6:], keep_fingerprints=True)
@@ -560,6 +577,42 @@ def test_a_search_whose_tests_disagree_is_inconclusive(whole, tmp_path):
         (61.0, -1.0, "inconclusive"),
         (61.0, -12.0, "match"),
     }
+
+
+def test_a_crop_of_the_original_scale_is_not_called_scaled(whole, tmp_path):
+    image = Image.fromarray(shot(np.random.default_rng(18), whole[1]["q"]))
+    image.crop((41, 33, 245, 219)).save(tmp_path / "x.png")
+    found = cameras.identify(whole[0], tmp_path / "x.png", search=["crop", "scale"], orientations=["as stored"])
+    assert "as a crop of 204 x 186 pixels at (41, 33) of 264 x 240, at a false" in found.conclusion()
+
+
+def test_a_search_that_finds_the_whole_frame_judges_its_score_as_well(whole, tmp_path):
+    """At this false-alarm rate all pixels are significant, but the code of the crop is not."""
+    database, patterns = whole
+    Image.fromarray(shot(np.random.default_rng(19), patterns["q"])).save(tmp_path / "x.png")
+    options = {"search": ["crop"], "orientations": ["as stored"], "false_alarm": 1e-150}
+    found = cameras.identify(database, tmp_path / "x.png", **options)
+    (first, *others), conclusion = found.candidates, found.conclusion()
+    assert (found.result, found.best.camera, first.camera, found.significant) == ("match", "q", "q", [])
+    assert "matches 'q' (as stored) as the whole frame, at" in conclusion
+    assert f"The score of the centre of the frame, by codes, is {first.score:.4f}" in conclusion
+    assert "such a copy" not in conclusion
+    opposed = replace(first, log10_likelihood_ratio=-1.4, words=verbal(-1.4), ratio_note="")
+    made = replace(found, candidates=[opposed, *others])
+    assert (made.result, made.best.camera) == ("inconclusive", "q")
+    assert "The likelihood ratio is 10^-1.4: moderate support for different sources." in made.conclusion()
+    assert [camera_reports.contradictions(one) for one in (found, made)] == [[], []]
+    edited = replace(found.aligned[0], alignment=replace(found.aligned[0].alignment, width=200, height=180))
+    assert "do not apply to such a copy" in replace(found, aligned=[edited]).conclusion()
+
+
+def test_a_search_reports_the_score_of_the_camera_that_it_finds(whole, tmp_path):
+    """The other camera has the only place among the candidates."""
+    database, patterns = whole
+    Image.fromarray(shot(np.random.default_rng(19), patterns["q"])).save(tmp_path / "x.png")
+    options = {"search": ["crop"], "orientations": ["as stored"], "false_alarm": 1e-150, "k": 1}
+    found = cameras.identify(database, tmp_path / "x.png", **options)
+    assert found.aligned[0].camera in {one.camera for one in found.candidates}
 
 
 def test_a_second_camera_that_a_search_finds_is_named(whole, tmp_path):
@@ -641,6 +694,7 @@ def test_all_combinations_of_tests_lead_to_words_that_agree(enrolled, photograph
         other = replace(found.candidates[1], score=found.threshold + score - 0.4 + second)
         made = replace(found, candidates=[first, other])
         assert camera_reports.contradictions(made) == []
+        assert made.is_match == (score > 0 and pce == 61 and (ratio is None or ratio >= -np.log10(2)))
         results.add((score > 0, made.result))
     assert results == {(True, "match"), (True, "inconclusive"), (False, "no match"), (False, "inconclusive")}
 
@@ -654,6 +708,13 @@ def test_a_second_significant_camera_is_named(enrolled, photographs, tmp_path):
     found = cameras.identify(database, photographs["a"][6], k=1)
     assert [one.camera for one in found.significant] == [one.camera for one in found.candidates]
     assert re.search(r"Also significant: '(first|second)'.*does not decide between", found.conclusion())
+
+
+def test_a_second_camera_with_a_high_pce_is_named(enrolled, photographs):
+    found = cameras.identify(enrolled, photographs["a"][6])
+    second = replace(found.candidates[1], pce=80.0)
+    made = replace(found, candidates=[found.candidates[0], second])
+    assert f"Also significant: {second.camera!r} (PCE). Cameras of one model" in made.conclusion()
 
 
 def test_conditions_and_models_without_impostors_are_warned_of(enrolled, photographs, tmp_path):
@@ -708,6 +769,8 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     assert (code, "No match" in shown) == (3, True)
     code, shown = run("enroll", database, "--camera", "b", photographs["b"][0], photographs["b"][6])
     assert (code, "1 photograph enrolled, 7 in total" in shown, "is enrolled already" in shown) == (1, True, True)
+    code, shown = run("calibrate", database)
+    assert (code, "got 20" in shown, "0/?" in shown) == (1, True, False), shown
     code, shown = run("list", database)
     assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["a", "6"], ["b", "7"], ["c", "6"]]
     code, shown = run("verify", database)
@@ -795,19 +858,24 @@ def test_a_folder_of_real_cameras_is_measured(shape, photographs, tmp_path, monk
         for at, path in enumerate(files):
             kind = "flat" if number < 3 and at < 6 else "nat"
             place = (
-                f"D0{number}_Maker/images/{kind}/{at}.jpg" if shape == "vision" else f"{kind}/Maker_{number}_{at}.JPG"
+                f"dataset/D0{number}_Maker/images/{kind}/{at}.jpg"
+                if shape == "vision"
+                else f"{kind}/Maker_{number}_{at}.JPG"
             )
-            (tmp_path / "data" / place).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "data" / place).write_bytes(path.read_bytes())
+            (tmp_path / "flat data" / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "flat data" / place).write_bytes(path.read_bytes())
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     script = importlib.import_module("camera_photographs")
-    options = SimpleNamespace(data=str(tmp_path / "data"), size=SIZE, enrolled=6)
+    options = SimpleNamespace(data=str(tmp_path / "flat data"), size=SIZE, enrolled=6)
     enrolled, results = (one["rows"] for one in script.real(options, tmp_path))
     assert [row[1:3] for row in enrolled] == [[6, 0]] * 3
     assert [[row[0], *row[2:]] for row in results] == [["enrolled", 3, 0, 0, 0, 0], ["unknown", 0, 0, 0, 1, 0]]
     options.size = 1024
     (tmp_path / "large").mkdir()
     with pytest.raises(SystemExit, match=r"no camera of .* can be enrolled: .* \(--size 128;"):
+        script.real(options, tmp_path / "large")
+    options.data = str(tmp_path / "none")
+    with pytest.raises(SystemExit, match="none is not a folder"):
         script.real(options, tmp_path / "large")
 
 

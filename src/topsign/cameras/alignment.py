@@ -27,6 +27,15 @@ SMALLEST, LARGEST = 0.5, 2.0
 N_REFINED, N_STEPS = 3, 12
 """Number of scales of the grid that are refined by golden section, and number of further scales tried for each."""
 
+PER_STEP = 12
+"""Trials that each scale of a refined grid counts as, at each shift.
+
+Refinement follows the highest correlation, so all scales between those of the grid are open to it, not only those that
+it tries. By the formula of Rice, the highest correlation z over all scales exceeds a level as often as that of 1 + c z
+independent scales per step of the grid. For residuals of simulated photographs c is 0.8 to 1.3, so a PCE of 60
+(z = 7.7) needs at most 11.
+"""
+
 BLOCK, LEAST_OVERLAP = 8, 1e-3
 """Side of the blocks of JPEG; least share of the largest sum of squares at which correlations are normalised."""
 
@@ -44,12 +53,16 @@ class Alignment:
     height: int  #: height in pixels
     pce: float  #: peak to correlation energy
 
+    def is_whole(self, frame: tuple[int, int]) -> bool:
+        """Return whether the photograph shows the whole of a ``frame`` of this width and height, within 1%."""
+        return self.width >= 0.99 * frame[0] and self.height >= 0.99 * frame[1]
+
     def words(self, frame: tuple[int, int]) -> str:
         """Return the position in words, for a ``frame`` of this width and height."""
         part = f"{self.width} x {self.height} pixels at ({self.left}, {self.top}) of {frame[0]} x {frame[1]}"
-        whole = self.width >= 0.99 * frame[0] and self.height >= 0.99 * frame[1]
-        region = "the whole frame" if whole else f"a crop of {part}"
-        return region if abs(self.scale - 1) < 0.001 else f"{region}, scaled by {self.scale:.3f}"
+        region = "the whole frame" if self.is_whole(frame) else f"a crop of {part}"
+        is_scaled = abs(self.scale - 1) * max(self.width, self.height) > 1  # by more than a pixel
+        return f"{region}, scaled by {self.scale:.3f}" if is_scaled else region
 
 
 def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
@@ -118,10 +131,10 @@ def trial_scales(shape: tuple[int, int], frame: tuple[int, int], search: Sequenc
 
 
 def n_trials(shape: tuple[int, int], frame: tuple[int, int], search: Sequence[str]) -> int:
-    """Return the number of combinations of a shift and a scale that :func:`align` tries at most."""
+    """Return the number of combinations of a shift and a scale that :meth:`FrameSpectrum.align` can choose from."""
     sizes = [_sensor_size(shape, frame, float(scale)) for scale in trial_scales(shape, frame, search)]
-    shifts = [(frame[0] - height + 1) * (frame[1] - width + 1) for height, width in sizes]
-    return sum(shifts) + (N_REFINED * N_STEPS * shifts[-1] if len(shifts) > len(SEARCHES) else 0)
+    n_shifts = sum((frame[0] - height + 1) * (frame[1] - width + 1) for height, width in sizes)
+    return n_shifts * (PER_STEP if len(sizes) > len(SEARCHES) else 1)
 
 
 def _sensor_size(shape: tuple[int, int], frame: tuple[int, int], scale: float) -> tuple[int, int]:

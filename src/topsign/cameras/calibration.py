@@ -179,7 +179,8 @@ class CameraCalibration:
 
     @cached_property
     def _nulls(self) -> dict[str, ConditionNull]:
-        own = {name: one for name, one in self.by_condition.items() if len(one) >= MIN_IMPOSTORS and np.std(one) > 0}
+        n, scores = len(self.impostors), self.by_condition.items()
+        own = {name: one for name, one in scores if MIN_IMPOSTORS <= len(one) < n and np.std(one) > 0}
         return {"": ConditionNull(self.impostors, "")} | {name: ConditionNull(one, name) for name, one in own.items()}
 
     def statement(self, condition: str = "") -> str:

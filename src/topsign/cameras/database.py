@@ -27,6 +27,7 @@ SETTINGS, CALIBRATION = "cameras", "cameras calibration"
 
 FORMAT = 1
 DEFAULT_SIZE = 1024
+ENROLL_WHOLE = "enroll all of its photographs again with keep_fingerprints (--keep-fingerprints)"
 PIXELS_PER_BIT = 64
 """Pixels of a crop per projection kept by default: 16,384 projections for 1024 x 1024 pixels, 18,432 bytes.
 
@@ -188,8 +189,8 @@ class CameraDatabase:
         """Return the sums over the whole frame of a ``camera``, as precisely as they are stored; ValueError if not."""
         if camera.whole is None:
             raise ValueError(
-                f"the fingerprint of the whole frame of {camera.name!r} is not stored; remove the camera and enroll "
-                "all of its photographs again with keep_fingerprints=True"
+                f"the fingerprint of the whole frame of {camera.name!r} is not stored; remove the camera and "
+                f"{ENROLL_WHOLE}"
             )
         return read_sums(self.sums_folder / camera.whole, shape=camera.frame[::-1], compact=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 import scipy  # loads its modules on first use
 
 from .._arrays import Float32, Float64
+from .._checks import check_count, check_false_alarm
 from ..index import Index
 from ..significance import LikelihoodRatio, entry_level, probabilities, probability_text
 from .alignment import (
@@ -29,7 +30,7 @@ from .alignment import (
     trial_scales,
 )
 from .calibration import MIN_IMPOSTORS, CameraCalibration, LikelihoodRatios, stored_scores
-from .database import DEFAULT_SIZE, Camera, CameraDatabase
+from .database import DEFAULT_SIZE, ENROLL_WHOLE, Camera, CameraDatabase
 from .fingerprint import Residual
 from .photographs import (
     ORIENTATIONS,
@@ -98,11 +99,16 @@ class AlignedMatch:
     orientation: str  #: one of the orientations of topsign.cameras.ORIENTATIONS
     n_photographs: int  #: enrolled photographs of the camera
 
+    @property
+    def pce(self) -> float:
+        """Peak to correlation energy."""
+        return self.alignment.pce
+
     def texts(self) -> dict[str, str]:
         """Return the row of a table."""
         return {
             "camera": self.camera,
-            "PCE": f"{round(self.alignment.pce):,}",
+            "PCE": f"{round(self.pce):,}",
             "p-value": probability_text(self.log10_p_value),
             "E-value": probability_text(self.log10_e_value),
             "region": self.alignment.words(self.frame),
@@ -135,6 +141,12 @@ class Identification:
     n_usable: int  #: pixels that are neither saturated nor dark and flat
     seconds: float  #: duration of the evaluation
 
+    def _tests(self, one: CameraMatch | AlignedMatch) -> tuple[bool, bool]:
+        """Return whether a camera is significant, and whether its PCE reaches the customary threshold."""
+        if isinstance(one, AlignedMatch):
+            return _aligned_tests(one, self.aligned_level)
+        return one.score >= self.threshold, one.pce >= CUSTOMARY
+
     @property
     def significant(self) -> list[CameraMatch]:
         """Candidates whose scores are significant at the false-alarm rate of the whole search."""
@@ -143,7 +155,7 @@ class Identification:
     @property
     def aligned_matches(self) -> list[AlignedMatch]:
         """Cameras that match at a shift and scale: the PCE is significant and reaches its customary threshold."""
-        return [one for one in self.aligned if all(_aligned_tests(one, self.aligned_level))]
+        return [one for one in self.aligned if all(self._tests(one))]
 
     @property
     def result(self) -> str:
@@ -152,21 +164,27 @@ class Identification:
         A match is significant, its likelihood ratio does not support another camera, and its PCE reaches the customary
         threshold. Without a match, no camera may pass one of these tests.
         """
-        if self.aligned_matches:
-            return "match"
-        if self.significant:
-            best = self.candidates[0]
-            agrees = best.pce >= CUSTOMARY and (best.log10_likelihood_ratio or 0.0) >= 0
-            return "match" if agrees else "inconclusive"
-        return "no match" if self._disputed is None else "inconclusive"
+        best = self._notable
+        if best is None:
+            return "no match"
+        scored = self._unedited(best) if isinstance(best, AlignedMatch) else best
+        is_opposed = scored is not None and (scored.log10_likelihood_ratio or 0.0) < -SUPPORTED
+        return "match" if all(self._tests(best)) and not is_opposed else "inconclusive"
 
     @property
-    def _disputed(self) -> CameraMatch | AlignedMatch | None:
-        """The first camera that passes some test."""
+    def _notable(self) -> CameraMatch | AlignedMatch | None:
+        """The camera that matches at a shift and scale, or else the first one that passes some test."""
+        for aligned in self.aligned_matches:
+            return aligned
         for one in self.candidates:
-            if one.score >= self.threshold or one.pce >= CUSTOMARY or (one.log10_likelihood_ratio or 0.0) > SUPPORTED:
+            if any(self._tests(one)) or (one.log10_likelihood_ratio or 0.0) > SUPPORTED:
                 return one
-        return next((one for one in self.aligned if any(_aligned_tests(one, self.aligned_level))), None)
+        return next((one for one in self.aligned if any(self._tests(one))), None)
+
+    def _unedited(self, found: AlignedMatch) -> CameraMatch | None:
+        """Return the score of a camera that was found at a place where the photograph is neither cropped nor scaled."""
+        is_whole = found.alignment.is_whole(found.frame)
+        return next((one for one in self.candidates if is_whole and one.camera == found.camera), None)
 
     @property
     def is_match(self) -> bool:
@@ -176,9 +194,7 @@ class Identification:
     @property
     def best(self) -> CameraMatch | AlignedMatch | None:
         """The camera that the conclusion is about: that of the match, or the one about which the tests disagree."""
-        if self.aligned_matches:
-            return self.aligned_matches[0]
-        return self._disputed or next(iter(self.candidates), None) or next(iter(self.aligned), None)
+        return self._notable or next(iter(self.candidates), None) or next(iter(self.aligned), None)
 
     @property
     def reported(self) -> list[str]:
@@ -213,10 +229,8 @@ class Identification:
         if isinstance(best, AlignedMatch):
             return (
                 f"The photograph matches {best.camera!r} ({best.orientation}) as {best.alignment.words(best.frame)}, "
-                f"{level}: the peak to correlation energy is {round(best.alignment.pce):,}, and {_e_value(best)} "
-                "impostors are expected to reach it. No likelihood ratio is stated, because the known scores are those "
-                "of photographs that were neither cropped nor scaled."
-                + (" The scores of the whole frame do not apply to such a copy." if self.candidates else "")
+                f"{level}: the peak to correlation energy is {round(best.pce):,}, and {_e_value(best)} impostors are "
+                f"expected to reach it.{self._frame_words(best)}"
             )
         assert best is not None
         return (
@@ -227,23 +241,42 @@ class Identification:
 
     def _inconclusive_words(self, level: str) -> str:
         best = self.best
+        assert best is not None
+        is_significant, reaches = self._tests(best)
         if isinstance(best, AlignedMatch):
-            pce, is_significant = best.alignment.pce, _aligned_tests(best, self.aligned_level)[0]
-            compared, ratio = f"The match with {best.camera!r} as {best.alignment.words(best.frame)}", ""
+            compared = f"The match with {best.camera!r} as {best.alignment.words(best.frame)}"
         else:
-            assert best is not None
-            pce, is_significant = best.pce, best.score >= self.threshold
-            compared, ratio = f"The score of {best.camera!r}, {best.score:.4f},", f" {_ratio_words(best)}"
-        return (
+            compared = f"The score of {best.camera!r}, {best.score:.4f},"
+        words = (
             f"Inconclusive, because the tests disagree. {compared} is{'' if is_significant else ' not'} significant "
-            f"{level} (E-value {_e_value(best)}).{ratio} The peak to correlation energy is {round(pce):,} and "
-            f"{'reaches' if pce >= CUSTOMARY else 'does not reach'} its customary threshold of {CUSTOMARY:g}."
+            f"{level} (E-value {_e_value(best)}). The peak to correlation energy is {round(best.pce):,} and "
+            f"{'reaches' if reaches else 'does not reach'} its customary threshold of {CUSTOMARY:g}."
+        )
+        return words + (self._frame_words(best) if isinstance(best, AlignedMatch) else f" {_ratio_words(best)}")
+
+    def _frame_words(self, found: AlignedMatch) -> str:
+        """Return what the score of the whole frame means for a camera that the search found."""
+        scored = self._unedited(found)
+        if scored is not None:
+            return (
+                f" The score of the centre of the frame, by codes, is {scored.score:.4f} (E-value "
+                f"{_e_value(scored)}). {_ratio_words(scored)}"
+            )
+        return (
+            " No likelihood ratio is stated, because the known scores are those of photographs that were neither "
+            "cropped nor scaled."
+            + (" The scores of the whole frame do not apply to such a copy." if self.candidates else "")
         )
 
     def _further_words(self) -> list[str]:
-        """Return a warning that further cameras are significant, too."""
-        significant: list[CameraMatch | AlignedMatch] = [*self.aligned_matches, *self.significant]
-        named = dict.fromkeys(repr(one.camera) for one in significant if one.camera != significant[0].camera)
+        """Return a warning that further cameras are significant, too, by their scores or their PCE."""
+        best, others = self.best, dict[str, str]()
+        shown: list[CameraMatch | AlignedMatch] = [*self.aligned, *self.candidates]
+        for one in shown:
+            passed = [name for name, is_passed in zip(("E-value", "PCE"), self._tests(one), strict=True) if is_passed]
+            if passed and best is not None and one.camera != best.camera:
+                others.setdefault(one.camera, " and ".join(passed))
+        named = [f"{camera!r} ({passed})" for camera, passed in others.items()]
         if not named:
             return []
         return [
@@ -271,7 +304,7 @@ class Identification:
     def _aligned_best_words(self) -> list[str]:
         return [
             f"The best camera of the search for {' and '.join(self.search)} is {one.camera!r} (PCE "
-            f"{round(one.alignment.pce):,}, E-value {_e_value(one)})."
+            f"{round(one.pce):,}, E-value {_e_value(one)})."
             for one in self.aligned[:1]
         ]
 
@@ -403,8 +436,8 @@ class _Comparison:
         orientations: Sequence[str],
         search: Sequence[str],
     ) -> None:
-        if not 0 < false_alarm < 1:
-            raise ValueError(f"false_alarm must lie in (0, 1), got {false_alarm}")
+        check_false_alarm(false_alarm)
+        check_count(k, "k")
         if not set(search) <= set(SEARCHES):
             raise ValueError(f"search must name {' and '.join(SEARCHES)}, got {', '.join(search)}")
         calibration = database.calibration
@@ -421,7 +454,7 @@ class _Comparison:
         if search and not self.whole:
             raise ValueError(
                 f"{database.path} stores no fingerprints of whole frames, which the search for crops and scales needs; "
-                "enroll cameras with keep_fingerprints=True"
+                f"remove each camera and {ENROLL_WHOLE}"
             )
 
     def identify(self, path: str | os.PathLike[str], progress: Progress | None) -> Identification:
@@ -442,11 +475,15 @@ class _Comparison:
         threshold = self.calibration.null(reading.condition).threshold(level) if possible else math.inf
         best, tried = self._scores(reading, possible, threshold)
         candidates, excluded = list[CameraMatch](), list[CameraMatch]()
+
+        def show(camera: str) -> None:
+            one = self._candidate(self.cameras[camera], *best[camera], n_comparisons)
+            (candidates if one.same_scene is None else excluded).append(one)
+
         for camera in sorted(best, key=lambda camera: -best[camera][0]):
             if len(candidates) >= self.k and best[camera][0] < threshold:
                 break
-            one = self._candidate(self.cameras[camera], *best[camera], n_comparisons)
-            (candidates if one.same_scene is None else excluded).append(one)
+            show(camera)
         found = Identification(
             reading.photograph,
             candidates,
@@ -470,6 +507,8 @@ class _Comparison:
         )
         if self.search and not found.is_match:
             aligned, n, level = self._aligned(reading, progress)
+            if aligned and aligned[0].camera in best.keys() - found.reported:
+                show(aligned[0].camera)
             found = replace(found, aligned=aligned, n_trials=n, aligned_level=level)
         if not candidates and not found.n_trials:
             excluded_words = "cannot be judged. " + " ".join(map(_scene, excluded))
@@ -603,8 +642,8 @@ class _Comparison:
         return warnings
 
     def _other_sizes(self, photograph: Photograph) -> str:
-        enrolled = "" if self.whole else "enroll the cameras with keep_fingerprints=True and "
-        advice = f"; {enrolled}search for crops and scaled copies with --search crop,scale"
+        advice = "search for crops and scaled copies with --search crop,scale"
+        advice = f"; {advice}" if self.whole else f"; or remove each camera and {ENROLL_WHOLE}, and {advice}"
         is_searched = set(self.search) == set(SEARCHES)
         return _other_sizes(photograph, [*self.cameras.values()], "" if is_searched else advice)
 
@@ -736,6 +775,7 @@ def group_photographs(
     false_alarm : float in (0, 1)
         Probability of any false pair among the photographs of one frame size.
     """
+    check_false_alarm(false_alarm)  # before photographs are read
     names, scenes, refused = list[str](), list[bytes | None](), list[PhotographError]()
     indexes: dict[tuple[int, int], Index] = {}
     for read in read_residuals(paths, size=size, progress=progress):

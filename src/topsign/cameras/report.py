@@ -56,7 +56,8 @@ STYLE = (
     ".unsure{color:var(--gold);font-weight:650}.photograph{display:flex;gap:1rem;align-items:flex-start}"
     ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
     ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
-    ".summary td:nth-child(n+5){white-space:nowrap}.signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
+    ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
+    ".summary td:nth-child(n+5){white-space:nowrap}.facts td{overflow-wrap:anywhere}"
     "@media (max-width:40rem){.photograph{display:block}.numbers td{text-align:left!important}}"
     "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
     "p:has(+.scroll){break-after:avoid}h2{font-size:1.1rem;margin-top:1.2rem}"
@@ -283,8 +284,8 @@ def _case_body(
     ]
     yield from table_rows("facts", ["", ""], facts)
     yield '<h2 id="summary">Summary</h2>'
-    titles = ["", "Photograph", "Result", "Camera", "Score", "E-value", "log10 LR", "PCE"]
-    yield from table_rows("summary", titles, [_summary_row(number, one) for number, one in enumerate(judged, 1)])
+    titles = ["", "Photograph", "Result", "Best camera", "Score", "E-value", "log10 LR", "PCE"]
+    yield from table_rows("summary cards", titles, [_summary_row(number, one) for number, one in enumerate(judged, 1)])
     if refused:
         yield "<p>These files cannot be judged:</p><ul>"
         yield from (f"<li>{escape(str(one))}</li>" for one in refused)
