@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
@@ -438,3 +440,32 @@ def test_the_report_says_what_is_missed_and_draws_it(tmp_path):
     assert "of 50 related queries, 0 are missed" in text
     with pytest.raises(ValueError, match="this calibration takes groups and covariates"):
         both.report(related=lists)
+
+
+@pytest.mark.filterwarnings("ignore:.*are extrapolated from 1,000")
+def test_the_picture_shows_scores_and_misses_for_the_number_of_entries(monkeypatch):
+    drawn, figures, plain = [], [], Axes.hist
+
+    def hist(axes, values, *edges, **look):
+        drawn.append(values)
+        return plain(axes, values, *edges, **look)
+
+    monkeypatch.setattr(Axes, "hist", hist)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    lists = STRAIGHT["normal"].lists(np.random.default_rng(10), 500)
+    one = ScoreCalibration.fit(10 - lists, n_entries=N, closer="smaller")
+    limit = one.threshold(0.01, 20_000)
+    related = limit + np.array([-1.0] * 30 + [1.0] * 10)
+    one.report("calibration.png", related=related, n_entries=20_000)
+    assert_allclose(drawn[0], -one.grown(20_000).best)
+    assert_allclose(drawn[1], related)
+    left, right = figures[0].axes
+    assert [text.get_text() for text in left.get_legend().get_texts()] == [
+        "without a match",
+        "related, 25.0% missed",
+        "threshold",
+    ]
+    assert_allclose([line.get_xdata()[0] for line in left.lines], limit)
+    sizes, levels = right.lines[0].get_data()
+    assert sizes.max() == 200_000
+    assert_allclose(levels, [one.threshold(0.01, size) for size in sizes.tolist()])

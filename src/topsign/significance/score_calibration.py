@@ -515,8 +515,8 @@ class ScoreCalibration:
         Parameters
         ----------
         path : path of an image, optional
-            Left: best scores of queries without a match, and of related ones, with the threshold. Right: the threshold
-            by the number of entries.
+            Left: best scores of queries without a match, for ``n_entries`` if thresholds follow a line, and of related
+            ones, with the threshold and the share of misses. Right: the threshold by the number of entries.
         false_alarm, n_entries
             As in :meth:`threshold`.
         related : array of shape (n_queries,) or (n_queries, k), optional
@@ -540,15 +540,17 @@ class ScoreCalibration:
                     f"thresholds are for a covariate of {mean:.4g} and change by {self._sign * slope:.4g} per unit"
                 )
             lines += [f"group {label} ({part.n_queries:,} queries), {line}" if label else line for line in found]
-        values = None
+        samples = []
         if related is not None:
             values = _as_lists(related, self._sign)[:, 0]
             given: Any = {"groups": groups, "covariates": covariates}
             missed = int(np.count_nonzero(~self.matches(self._sign * values, false_alarm, now, **given)))
-            lines.append(f"of {len(values):,} related queries, {missed:,} are missed ({missed / len(values):.1%})")
-            values = self._compute(lambda _, adjusted: adjusted, values, groups, covariates)
+            share = f"{missed / len(values):.1%}"
+            lines.append(f"of {len(values):,} related queries, {missed:,} are missed ({share})")
+            adjusted = self._compute(lambda _, some: some, values, groups, covariates)
+            samples.append((f"related, {share} missed", adjusted, "#D55E00"))
         if path is not None:
-            self._draw(path, false_alarm, values, now)
+            self._draw(path, false_alarm, samples, now)
         return "\n".join(lines)
 
     @property
@@ -561,13 +563,16 @@ class ScoreCalibration:
         needed = {name: given[name] for name, has in self._needs.items() if has}
         return float(self.threshold(false_alarm, n_entries, **needed))
 
-    def _draw(self, path: str | os.PathLike[str], false_alarm: float, related: Float64 | None, n_entries: int) -> None:
+    def _draw(
+        self, path: str | os.PathLike[str], false_alarm: float, samples: list[tuple[str, Float64, str]], n_entries: int
+    ) -> None:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(10, 4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        samples = [("without a match", np.concatenate([part.best for part in self._parts.values()]), "#0072B2")]
-        samples += [] if related is None else [("related", related, "#D55E00")]
+        with warnings.catch_warnings(action="ignore"):  # far away, as the threshold has said
+            unrelated = np.concatenate([part.grown(n_entries).best for part in self._parts.values()])
+        samples = [("without a match", unrelated, "#0072B2"), *samples]
         edges = np.histogram_bin_edges(self._sign * np.concatenate([values for _, values, _ in samples]), bins=60)
         for label, values, color in samples:
             look: Any = {"histtype": "stepfilled", "alpha": 0.45, "color": color, "label": label}
