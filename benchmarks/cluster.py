@@ -12,8 +12,10 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from search import filled
@@ -26,6 +28,7 @@ import topsign as ts
 from topsign import kernels
 from topsign.encoding import encode
 from topsign.families import unit_queries
+from topsign.index.regions import IndexRegions
 from topsign.kernels import RegionRule
 
 WORKER_MEMORY = "8GB"  # well above the codes of one worker; Dask pauses workers at 80% of it
@@ -160,15 +163,35 @@ def choices(index, queries, repeats):
     return rows
 
 
-def visits(index, n_workers, n_regions, queries, repeats, probes):
+def visiting(calibration, n_regions):
+    """Let searches for a recall visit the nearest regions of each query, this many of them."""
+    one = np.zeros(1, np.int64)
+    fixed = replace(
+        calibration,
+        path=one + n_regions,
+        coarse=calibration.coarse[-1:],
+        candidates=one,
+        least=-np.inf,
+        found=np.zeros_like(calibration.found),
+        entries=np.zeros((len(calibration.entries), 1)),
+    )
+
+    def known(*_):
+        return fixed
+
+    return mock.patch.object(IndexRegions, "calibration", known)
+
+
+def visits(index, n_workers, calibration, n_regions, queries, repeats, probes):
     """Times of searches by the number of regions visited."""
     rows = []
     for size in (1, len(queries)):
         for one in probes:
-            call = partial(index._search, queries[:size], 10, recall=None, probes=one)
-            visited = float(call().visited.mean())
+            call = partial(index.search, queries[:size], 10, recall=0.9)
             row = {"workers": n_workers, "probes": one, "batch": size, "n_entries": len(index), "n_regions": n_regions}
-            rows.append(row | {"visited": visited, "seconds": median_seconds(call, repeats)})
+            with visiting(calibration, one):
+                visited = float(call().visited.mean())
+                rows.append(row | {"visited": visited, "seconds": median_seconds(call, repeats)})
     return rows
 
 
@@ -182,9 +205,10 @@ def recall(options, folder, workers, client):
     index.learn_regions(n_regions="auto" if options.recalled >= 20_000 else 64)
     index.save(folder / "regions")
     n_regions, queries = index.regions.n_regions, clustered(256, rng)
-    local = visits(index, 0, n_regions, queries, options.repeats, (1, 4, 16, min(64, n_regions)))
+    known = index._learned().regions.calibration(index._store.now.tables)
+    local = visits(index, 0, known, n_regions, queries, options.repeats, (1, 4, 16, min(64, n_regions)))
     with ts.distributed.open(folder / "regions", client=client) as opened:
-        remote = visits(opened, workers, n_regions, queries, options.repeats, (1, 16))
+        remote = visits(opened, workers, known, n_regions, queries, options.repeats, (1, 16))
         asked, expected = (one.search(queries, 10, recall=0.95) for one in (opened, index))
         assert np.array_equal(asked.ids, expected.ids)
         took = [

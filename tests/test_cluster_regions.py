@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from small import visit_regions
 from test_regions import FAMILIES, clustered
 
 import topsign as ts
@@ -64,7 +65,6 @@ QUERIES = clustered(60, seed=5)
 OPTIONS = {
     "recall": {"recall": 0.9},
     "k": {"recall": 0.9, "k": 40},
-    "probes": {"probes": 3},
     "filter": {"recall": 0.9, "where": "even == true"},
     "few": {"recall": 0.9, "among": [7, 14, 21]},
     "large k": {"recall": 0.9, "k": 101},
@@ -77,13 +77,9 @@ OPTIONS = {
 def test_a_cluster_finds_what_one_machine_finds(both, name):
     index, cluster = both
     options = {"queries": QUERIES} | OPTIONS[name]
-    if name == "probes":
-        index, cluster = (partial(one._search, k=10, recall=None) for one in (index, cluster))
-    else:
-        index, cluster = index.search, cluster.search
-    expected = index(**options)
-    assert_same(cluster(**options), expected)
-    if name in ("recall", "one query", "probes"):
+    expected = index.search(**options)
+    assert_same(cluster.search(**options), expected)
+    if name in ("recall", "one query"):
         assert (expected.exhaustive == "").any()
 
 
@@ -107,14 +103,15 @@ def test_workers_visit_only_the_regions_that_the_client_chose(both, monkeypatch)
 
     visit = QueryBlock.visit
     monkeypatch.setattr(QueryBlock, "visit", spy)
-    found = cluster._search(QUERIES[:2], 5, recall=None, probes=4)
+    visit_regions(monkeypatch, 4)
+    found = cluster.search(QUERIES[:2], 5, recall=0.9)
     assert len(seen) == len(cluster.placement) == 3
     assert all(np.diff(one.visits.starts).tolist() == [4, 4] for one in seen)
     assert (found.visited < 0.5).all()
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8"])
-def test_workers_write_originals_and_regions(tmp_path, client, kind):
+def test_workers_write_originals_and_regions(tmp_path, client, kind, monkeypatch):
     signals = clustered(3000)
     (tmp_path / "signals").mkdir()
     np.save(tmp_path / "signals" / "a.npy", signals[:2000])
@@ -134,7 +131,8 @@ def test_workers_write_originals_and_regions(tmp_path, client, kind):
     index = ts.open_index(out)
     index.verify()
     assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
-    assert (index._search(QUERIES, 10, recall=None, probes=3).exhaustive == "").all()
+    visit_regions(monkeypatch, 3)
+    assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
     regions = index._learned().regions.regions(index._store.now.tables)
     for segment in index._store.snapshot.segments:
         assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes))

@@ -5,6 +5,7 @@ import pytest
 from emulator import COMPILER, EmulatedDevice
 from gpu_cases import equal_results
 from numpy.testing import assert_array_equal
+from small import visit_regions
 
 import topsign as ts
 from topsign import gpu
@@ -52,11 +53,12 @@ def index(request):
     return index
 
 
-def test_searches_visit_the_regions_that_the_processor_visits(device, index):
+def test_searches_visit_the_regions_that_the_processor_visits(device, index, monkeypatch):
     held = gpu.GpuIndex(index, device=device)
     queries, among = clustered(3, seed=5), index.ids[::2]
-    for options in ({"probes": 3}, {"probes": 2, "among": among}):
-        ours, theirs = (one._search(queries, 5, recall=None, **options) for one in (held._frozen, index))
+    for n_regions, options in ((3, {}), (2, {"among": among})):
+        visit_regions(monkeypatch, n_regions)
+        ours, theirs = (one.search(queries, 5, recall=0.9, **options) for one in (held, index))
         equal_results(ours, theirs)
         assert_array_equal(ours.visited, theirs.visited)
         assert (ours.visited < 0.5).all()

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import reference
+from small import visit_regions
 
 import topsign as ts
 from topsign import kernels
@@ -137,7 +138,7 @@ def test_segments_are_written_while_regions_are_learned(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["trellis", "grouped", "adaptive"])
-def test_concurrent_first_visits_find_what_later_ones_find(name):
+def test_concurrent_first_visits_find_what_later_ones_find(name, monkeypatch):
     """Nothing that threads share is seen before it is complete."""
     index, queries = FAMILIES[name](), clustered(2, seed=4)
     parts = np.array_split(clustered(3000), [1500, 2200, 2700, 2900, 2970])
@@ -146,12 +147,13 @@ def test_concurrent_first_visits_find_what_later_ones_find(name):
     for part in parts[1:]:
         index.add(part)
     assert index.info["segments"] > 3
-    expected = index._search(queries, 5, recall=None, probes=2).ids
+    visit_regions(monkeypatch, 2)
+    expected = index.search(queries, 5, recall=0.9).ids
     found, barrier, interval = [], threading.Barrier(4), sys.getswitchinterval()
 
     def search():
         barrier.wait()
-        found.append(index._search(queries, 5, recall=None, probes=2).ids)
+        found.append(index.search(queries, 5, recall=0.9).ids)
 
     sys.setswitchinterval(1e-6)
     try:
@@ -303,13 +305,16 @@ def test_queries_of_a_rare_and_harder_kind_keep_the_recall(share):
     assert some.visited.mean() < 0.5
 
 
-def test_single_queries_visit_few_entries(learned):
+def test_single_queries_visit_few_entries(learned, monkeypatch):
     index, queries = learned
     some = index.search(queries[:1], 10, recall=0.9)
     assert some.exhaustive[0] == ""
     assert 0 < some.visited[0] < 0.4
-    assert index._search(queries[:1], 10, recall=None, probes=3).visited[0] < 0.2
-    everything = index._search(queries[:1], 10, recall=None, probes=128)
+    visit_regions(monkeypatch, 3)
+    assert index.search(queries[:1], 10, recall=0.9).visited[0] < 0.2
+    visit_regions(monkeypatch, 128)
+    everything = index.search(queries[:1], 10, recall=0.9)
+    assert everything.visited[0] == 1
     assert np.array_equal(everything.ids, index.search(queries[:1], 10).ids)
 
 

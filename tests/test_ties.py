@@ -1,10 +1,9 @@
 """Entries with equal reported scores are in ascending order of their ids, at the last place too, on every path."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from small import visit_regions
 
 import topsign as ts
 from topsign.families.comparison import DecodedComparison, unit_queries
@@ -62,13 +61,12 @@ def decode(monkeypatch):
 
 def assert_decided(index, queries, n_entries=N_ENTRIES, **options):
     """Assert that, for every k, results are ordered by descending score and ascending id, and that there are ties."""
-    search = partial(index._search, recall=None) if "probes" in options else index.search
-    whole = search(queries, k=n_entries, **options)
+    whole = index.search(queries, k=n_entries, **options)
     order = np.lexsort((whole.ids, -whole.scores))
     assert_array_equal(order, np.broadcast_to(np.arange(n_entries), order.shape))
     assert (np.diff(whole.scores) == 0).sum() > 100
     for k in (1, 2, 3, 7, 50, n_entries - 1):
-        found = search(queries, k=k, **options)
+        found = index.search(queries, k=k, **options)
         assert_array_equal(found.ids, whole.ids[:, :k])
         assert_array_equal(found.scores, whole.scores[:, :k])
     return whole
@@ -90,7 +88,7 @@ def test_reported_scores_and_ids_decide(base, queries, kind, metric, path, monke
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "grouped", "trellis"])
-def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, queries, kind, tmp_path):
+def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, queries, kind, tmp_path, monkeypatch):
     signals, ids = near_copies(base, "correlation")
     index, _ = make(kind, path=tmp_path / "index")
     index.add(signals, ids=ids)
@@ -99,7 +97,8 @@ def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, querie
     found = assert_decided(cluster, queries)
     cluster.close()
     index.learn_regions(n_regions=2)
-    visited = assert_decided(index, queries, probes=2)
+    visit_regions(monkeypatch, 2)
+    visited = assert_decided(index, queries, recall=0.9)
     for other in (found, visited):
         assert_array_equal(other.ids, whole.ids)
         assert_array_equal(other.scores, whole.scores)

@@ -271,30 +271,11 @@ class BaseIndex:
         many comparisons. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it.
         Raises ValueError, naming the row, for a zero query, which has no direction.
         """
-        options: dict[str, Any] = {"scoring": scoring, "rescore": rescore, "adaptive_bits": adaptive_bits}
-        options |= {"where": where, "among": among}
-        return self._search(queries, k, recall=recall, probes=None, with_metadata=with_metadata, **options)
-
-    def _search(
-        self,
-        queries: npt.ArrayLike,
-        k: int,
-        *,
-        recall: float | None,
-        probes: int | None,
-        where: Where | None = None,
-        among: npt.ArrayLike | None = None,
-        scoring: str = "asymmetric",
-        rescore: Source | bool | int | None = None,
-        adaptive_bits: int | None = None,
-        with_metadata: bool = False,
-    ) -> Neighbors:
-        """Search for a recall, or visit a number of regions."""
         k = check_count(k, "k")
         queries = self._checked(queries, "queries")
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
-        entries = whole.filtered(among, where, gather=recall is None and probes is None)
+        entries = whole.filtered(among, where, gather=recall is None)
         state, originals, candidates = self._learned(), None, k
         calibration = state.calibration
         if rescore is not None and rescore is not False:
@@ -303,10 +284,10 @@ class BaseIndex:
             state.significance.observe(whole, queries, scoring, calibration)
         options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits}
         region_search = None
-        if recall is not None or probes is not None:
+        if recall is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
-            check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
-            region_search = state.regions.search(whole, entries, k=k, recall=recall, probes=probes)
+            check_visits(whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
+            region_search = state.regions.search(whole, entries, k=k, recall=recall)
             if self._engine is ENGINE and calibration is None and getattr(self.recipe, "null", None) is None:
                 plan, prepare = region_search.plan(), partial(self._query_blocks, queries, **options)
                 if plan is not None and (planned := plan.find(queries)) is not None:

@@ -221,17 +221,13 @@ class IndexRegions:
             n_queries=len(achieved),
         )
 
-    def search(
-        self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None
-    ) -> RegionSearch:
+    def search(self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float) -> RegionSearch:
         """Return the search that visits regions of these entries."""
-        if recall is not None:
-            recall = check_real(recall, "recall", minimum=0, maximum=1)
-            if not 0 < recall < 1:
-                raise ValueError(f"recall must lie in (0, 1), got {recall}; search without it to compare all entries")
+        recall = check_real(recall, "recall", minimum=0, maximum=1)
+        if not 0 < recall < 1:
+            raise ValueError(f"recall must lie in (0, 1), got {recall}; search without it to compare all entries")
         known = self.calibration(whole.tables)
-        has_originals = self._store.originals is not None
-        of_signals = recall is not None and has_originals and (known is None or known.of_signals)
+        of_signals = self._store.originals is not None and (known is None or known.of_signals)
         return RegionSearch(
             self._recipe,
             entries,
@@ -240,16 +236,13 @@ class IndexRegions:
             whole.originals() if of_signals else None,
             k,
             recall,
-            None if probes is None else check_count(probes, "probes"),
             is_filtered=entries is not whole,
         )
 
 
-def check_visits(recall: object, probes: object, *, whole_code: bool, rescore: object) -> None:
-    """Raise ValueError for options of a search that do not go with a part of the entries."""
-    if recall is not None and probes is not None:
-        raise ValueError("give recall or probes, not both")
-    if recall is not None and not whole_code:
+def check_visits(*, whole_code: bool, rescore: object) -> None:
+    """Raise ValueError for options of a search that do not go with a recall."""
+    if not whole_code:
         raise ValueError(
             'recall is calibrated for scoring="asymmetric" without adaptive_bits; leave recall=None with others'
         )

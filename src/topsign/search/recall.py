@@ -200,12 +200,6 @@ class RecallCalibration:
         whole = None if place is None else self._setting(0, 0, 1, int(tried[place]), recalls[place, is_own])
         return visiting, whole
 
-    def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:
-        """Return the last setting that visits at most ``n_regions`` regions; None if there is none."""
-        place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
-        recalls = self._recalls(self.strata == stratum, k)
-        return None if place < 0 else self._at(stratum, place, recalls[place], k)
-
     def _recalls(self, chosen: Booleans, k: int) -> Float64:
         """Return the recall of chosen calibration queries at each setting, (n_settings, n_queries)."""
         settings = np.arange(len(self.path))[:, np.newaxis, np.newaxis]
@@ -553,7 +547,7 @@ class SearchPlan:
 
 @dataclass(frozen=True, eq=False)
 class RegionSearch:
-    """Search for a recall; tests and benchmarks may fix the number of regions instead, as ``probes``."""
+    """Search for a recall."""
 
     recipe: Recipe
     entries: RegionEntries  # that are considered
@@ -561,8 +555,7 @@ class RegionSearch:
     calibration: RecallCalibration | None
     originals: ExactSignals | None  # None if recall refers to codes
     k: int
-    recall: float | None
-    probes: int | None
+    recall: float
     is_filtered: bool
 
     @property
@@ -575,7 +568,7 @@ class RegionSearch:
 
         It is kept with the snapshot, unless that is filtered.
         """
-        derived, key = getattr(self.entries, "derived", {}), ("plan", self.k, self.recall, self.probes)
+        derived, key = getattr(self.entries, "derived", {}), ("plan", self.k, self.recall)
         known = derived.get(key)
         if known is not None and known[0] is self.regions and known[1] is self.calibration:
             found: SearchPlan = known[2]
@@ -588,7 +581,7 @@ class RegionSearch:
     def _made_plan(self) -> SearchPlan | None:
         local = None if self._reason or self.regions is None else self.entries.local_regions(self.regions.order)
         preparation = getattr(self.recipe, "preparation", None)
-        if local is None or preparation is None or self.recipe.metric != "correlation" or self.probes is not None:
+        if local is None or preparation is None or self.recipe.metric != "correlation":
             return None
         if self._strata.by_signals.any() or (self.originals is not None and local.originals is None):
             return None
@@ -624,9 +617,9 @@ class RegionSearch:
         """Reason why no query can visit regions; an empty string if queries can."""
         if self.regions is None:
             return FEW if len(self.entries) < MIN_ENTRIES else NO_REGIONS
-        if self.probes is None and self.k > N_NEIGHBORS:
+        if self.k > N_NEIGHBORS:
             return LARGE_K
-        if self.probes is None and self.calibration is None:
+        if self.calibration is None:
             return NO_REGIONS
         if not len(self.entries):
             return FEW_PASS if self.is_filtered else FEW
@@ -706,35 +699,23 @@ class RegionSearch:
     @lazy
     def _settled(self) -> tuple[Strata, RegionRule]:
         """Settings of the strata and the rule for kernels; kept with the calibration."""
-        known: dict[Any, tuple[Strata, RegionRule]] = {} if self.calibration is None else self.calibration.derived
-        asked = self.k, self.recall, self.probes, len(self.entries), self.originals is None, self.is_filtered
-        found = known.get(asked)
-        if found is None:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            found = known[asked] = self._settle()
-        return found
-
-    def _settle(self) -> tuple[Strata, RegionRule]:
-        assert self.regions is not None
-        calibration, n_coarse = self.calibration, len(self.regions.coarse)
-        if self.probes is not None:
-            (coarse,) = coarse_path(np.array([min(self.probes, len(self.regions))]), len(self.regions), n_coarse)
-            like = (
-                None if calibration is None or self.k > N_NEIGHBORS else calibration.at_probes(0, self.k, self.probes)
-            )
-            n_candidates = 0 if self.originals is None or like is None else like.n_candidates
-            setting = Setting(self.probes, 0, int(coarse), n_candidates, np.nan)
-            strata = Strata([setting, setting], np.array(["", ""], object), self.is_filtered)
-            return strata, strata.rule(np.empty(0), int(coarse), -np.inf, self._n_found)
+        calibration = self.calibration
         assert calibration is not None
+        known: dict[Any, tuple[Strata, RegionRule]] = calibration.derived
+        asked = self.k, self.recall, len(self.entries), self.originals is None, self.is_filtered
+        if (found := known.get(asked)) is not None:
+            return found
         settings = [self._setting(stratum) for stratum in range(N_STRATA)]
         n_candidates = 0 if self.originals is None else min(N_CANDIDATES, len(self.entries))
         unknown = np.nan if n_candidates and n_candidates < len(self.entries) else 1.0
         settings.append((Setting(0, 0, 1, n_candidates, unknown), UNLIKE))
         reasons = np.array([reason for _, reason in settings], object)
         strata = Strata([one for one, _ in settings], reasons, self.is_filtered)
-        return strata, strata.rule(calibration.edges, int(calibration.coarse[0]), calibration.least, self._n_found)
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        rule = strata.rule(calibration.edges, int(calibration.coarse[0]), calibration.least, self._n_found)
+        found = known[asked] = strata, rule
+        return found
 
     @property
     def _n_found(self) -> int:
@@ -743,7 +724,6 @@ class RegionSearch:
     def _setting(self, stratum: int) -> tuple[Setting | None, str]:
         """Return the setting of a stratum, None for a comparison of all originals, and the reason."""
         assert self.calibration is not None
-        assert self.recall is not None
         visiting, whole = self.calibration.settings(self.k, self.recall)[stratum]
         if visiting is not None and len(self.entries) >= 2 * visiting.n_entries:
             return self._grown(visiting), ""
