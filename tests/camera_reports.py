@@ -56,11 +56,11 @@ def contradictions(found):
     return wrong
 
 
-def scene(rng):
+def scene(rng, height=HEIGHT, width=WIDTH):
     """A grey image with the spectrum of natural ones."""
-    spectrum = np.fft.rfft2(rng.standard_normal((HEIGHT, WIDTH)))
-    frequencies = np.hypot(np.fft.fftfreq(HEIGHT)[:, np.newaxis], np.fft.rfftfreq(WIDTH))
-    image = np.fft.irfft2(spectrum / np.maximum(frequencies, 1 / HEIGHT) ** 1.2, (HEIGHT, WIDTH))
+    spectrum = np.fft.rfft2(rng.standard_normal((height, width)))
+    frequencies = np.hypot(np.fft.fftfreq(height)[:, np.newaxis], np.fft.rfftfreq(width))
+    image = np.fft.irfft2(spectrum / np.maximum(frequencies, 1 / height) ** 1.2, (height, width))
     return 40 + 160 * (image - image.min()) / np.ptp(image)
 
 

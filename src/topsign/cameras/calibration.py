@@ -289,4 +289,9 @@ def stored_scores(scores: Float64) -> Float64:
     ranked = np.sort(scores)
     if len(ranked) > MAX_SCORES:
         ranked = ranked[np.linspace(0, len(ranked) - 1, MAX_SCORES).round().astype(int)]
-    return np.array([float(f"{one:.7g}") for one in ranked], np.float64)
+    return np.array(rounded(ranked), np.float64)
+
+
+def rounded(scores: Float64) -> list[float]:
+    """Return scores with seven digits."""
+    return [float(f"{one:.7g}") for one in scores.tolist()]

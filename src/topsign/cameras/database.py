@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,9 @@ class Camera:
 
     def to_json(self) -> dict[str, Any]:
         """Return the metadata of the camera's entry."""
-        return {
-            "frame": list(self.frame),
-            "photographs": self.photographs,
-            "sums": self.sums,
-            "whole": self.whole,
-            "match_scores": self.match_scores,
-            "impostor_scores": self.impostor_scores,
-        }
+        record = asdict(self) | {"frame": list(self.frame)}
+        del record["name"]
+        return record
 
     @classmethod
     def from_json(cls, name: str, record: Any, path: str) -> Camera:
@@ -316,9 +311,5 @@ def code_scores(index: Index, queries: Float32, names: list[Any]) -> Float64:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         found = index.search(queries, k=len(names), among=names)
-    column = {name: at for at, name in enumerate(names)}
-    scores = np.empty((len(queries), len(names)))
-    for row in range(len(queries)):
-        for name, score in zip(found.ids[row].tolist(), found.scores[row].tolist(), strict=True):
-            scores[row, column[name]] = score
-    return scores
+    scores = [dict(zip(*row, strict=True)) for row in zip(found.ids.tolist(), found.scores.tolist(), strict=True)]
+    return np.array([[row[name] for name in names] for row in scores])

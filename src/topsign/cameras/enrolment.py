@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import Float64
 from ..index import Index
+from .calibration import rounded
 from .database import Camera, CameraDatabase, code_scores
 from .fingerprint import FingerprintSums, Residual
 from .photographs import PhotographError, Progress, Reading, read_residual, read_residuals, same_scene
@@ -122,7 +123,7 @@ def enroll(
         changed = replace(
             before,
             photographs=before.photographs + records,
-            match_scores=before.match_scores + _rounded(scores[distinct] if len(scores) else scores),
+            match_scores=before.match_scores + rounded(scores[distinct] if len(scores) else scores),
             impostor_scores=_impostor_scores(database, before, [readings[at] for at in np.flatnonzero(distinct)]),
         )
         frame_sums = _whole(database, known, readings, progress) if whole else None
@@ -232,7 +233,7 @@ def _impostor_scores(database: CameraDatabase, camera: Camera, readings: list[Re
         names = [other.name for other in others[:MAX_OTHERS] if other.photograph_of_scene(one.scene) is None]
         if names:
             scores = database.scores(one.residual.query[np.newaxis], names)[0]
-            found.setdefault(one.condition, []).extend(_rounded(scores))
+            found.setdefault(one.condition, []).extend(rounded(scores))
     return found
 
 
@@ -249,7 +250,3 @@ def _whole(
 
     sums = FingerprintSums.of(residuals())
     return sums if known is None else database.whole(known) + sums
-
-
-def _rounded(scores: Float64) -> list[float]:
-    return [float(f"{one:.7g}") for one in scores.tolist()]

@@ -7,8 +7,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,6 @@ class Identification:
     photograph: Photograph  #: the questioned photograph
     candidates: list[CameraMatch]  #: best first; empty if no camera has photographs of this size
     excluded: list[CameraMatch]  #: cameras with an enrolled photograph of the same scene that score as high
-    aligned: list[AlignedMatch]  #: results of the search for crops and scales, best first
     scores: dict[str, float]  #: best score with each camera of this size, in all orientations tried
     calibration: CameraCalibration  #: that of the database
     condition: str  #: "normal", "dark" or "overexposed"
@@ -135,22 +135,18 @@ class Identification:
     orientations: list[str]  #: orientations that were tried
     threshold: float  #: least score of a match
     search: tuple[str, ...]  #: "crop" and "scale", if they were asked for
-    n_trials: int  #: shifts, scales, cameras and orientations, among which the false-alarm rate is divided
-    aligned_level: float  #: greatest p-value of a match of the search for crops and scales
-    warnings: list[str]  #: remarks on the calibration that concern this photograph
     n_usable: int  #: pixels that are neither saturated nor dark and flat
-    seconds: float  #: duration of the evaluation
+    aligned: list[AlignedMatch] = field(default_factory=list)  #: results of the search for crops and scales, best first
+    n_trials: int = 0  #: shifts, scales, cameras and orientations, among which the false-alarm rate is divided
+    aligned_level: float = 0.0  #: greatest p-value of a match of the search for crops and scales
+    warnings: list[str] = field(default_factory=list)  #: remarks on the calibration that concern this photograph
+    seconds: float = 0.0  #: duration of the evaluation
 
     def _tests(self, one: CameraMatch | AlignedMatch) -> tuple[bool, bool]:
         """Return whether a camera is significant, and whether its PCE reaches the customary threshold."""
         if isinstance(one, AlignedMatch):
             return _aligned_tests(one, self.aligned_level)
         return one.score >= self.threshold, one.pce >= CUSTOMARY
-
-    @property
-    def significant(self) -> list[CameraMatch]:
-        """Candidates whose scores are significant at the false-alarm rate of the whole search."""
-        return [one for one in self.candidates if one.score >= self.threshold]
 
     @property
     def aligned_matches(self) -> list[AlignedMatch]:
@@ -325,19 +321,9 @@ class Identification:
             "result": self.result,
             "match": self.is_match,
             "conclusion": self.conclusion(),
-            "warnings": self.warnings,
-            "candidates": [asdict(one) for one in self.candidates],
-            "excluded": [asdict(one) for one in self.excluded],
-            "aligned": [asdict(one) for one in self.aligned],
-            "scores": self.scores,
-            "false_alarm": self.false_alarm,
+            **{name: [asdict(one) for one in getattr(self, name)] for name in ("candidates", "excluded", "aligned")},
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
-            "n_cameras": self.n_cameras,
-            "n_comparable": self.n_comparable,
-            "n_comparisons": self.n_comparisons,
-            "orientations": self.orientations,
-            "search": list(self.search),
-            "n_trials": self.n_trials,
+            **{name: getattr(self, name) for name in PLAIN},
             "calibration": {
                 "statement": self.calibration.statement(self.condition),
                 "n_impostor_scores": len(null.impostors),
@@ -350,6 +336,12 @@ class Identification:
             "seconds": round(self.seconds, 3),
         }
 
+
+PLAIN = (
+    *("warnings", "scores", "false_alarm", "n_cameras", "n_comparable", "n_comparisons", "orientations", "search"),
+    "n_trials",
+)
+"""Fields that records contain unchanged."""
 
 OF_A_SENSOR = (
     "The result concerns the sensor that took the photograph, not the person, time or place, and it holds for "
@@ -488,7 +480,6 @@ class _Comparison:
             reading.photograph,
             candidates,
             excluded,
-            [],
             {camera: score for camera, (score, *_) in best.items()},
             self.calibration,
             reading.condition,
@@ -499,11 +490,7 @@ class _Comparison:
             tried,
             threshold,
             self.search,
-            0,
-            0.0,
-            [],
             reading.residual.n_usable,
-            0.0,
         )
         if self.search and not found.is_match:
             aligned, n, level = self._aligned(reading, progress)
@@ -563,18 +550,18 @@ class _Comparison:
             reading = read_residual(reading.photograph.path, size=None)
         query = reading.residual.noise * reading.residual.intensity
         queries = {name: turned(query, name) for name in self.orientations}
-        counts = {
-            (name, one.name): n_trials(shown.shape, one.frame[::-1], self.search)
+        trials = {
+            (name, one.name): n
             for name, shown in queries.items()
             for one in self.whole
             if one.photograph_of_scene(scenes[name]) is None
+            and (n := n_trials(shown.shape, one.frame[::-1], self.search))
         }
-        trials = {pair: count for pair, count in counts.items() if count}
         if not trials:
             return [], 0, 0.0
         n = sum(trials.values()) + len(trials)  # at the alignment of a match, all cameras are compared
         level = entry_level(self.false_alarm / self.n_tests, n)
-        found, done = dict[str, AlignedMatch](), 0
+        found, done = dict[str, AlignedMatch](), count(1)
 
         def compare(name: str, camera: Camera, scale: float | None = None) -> AlignedMatch:
             spectrum = FrameSpectrum(self.database.whole(camera).fingerprint())
@@ -584,27 +571,24 @@ class _Comparison:
             log10_e, n_photographs = log10 + math.log10(self.n_tests * n), len(camera.photographs)
             e_value = float(probabilities(log10_e))
             one = AlignedMatch(camera.name, camera.frame, place, log10, e_value, log10_e, name, n_photographs)
-            if camera.name not in found or place.pce > found[camera.name].alignment.pce:
+            if camera.name not in found or place.pce > found[camera.name].pce:
                 found[camera.name] = one
+            if scale is None and progress is not None:
+                progress(next(done), len(trials))
             return one
 
         for name in queries:
             order = self._shortlisted(queries[name], [one for one in self.whole if (name, one.name) in trials])
-            for camera in order:
-                match, done = compare(name, camera), done + 1
-                if progress is not None:
-                    progress(done, len(trials))
-                if all(_aligned_tests(match, level)):
-                    for other in order:
-                        if other.frame == camera.frame and other.name != camera.name:
-                            compare(name, other, match.alignment.scale)
-                    break
-            else:
-                continue
-            break
+            searched = (compare(name, camera) for camera in order)
+            match = next((one for one in searched if all(_aligned_tests(one, level))), None)
+            if match is not None:
+                for other in order:
+                    if other.frame == match.frame and other.name != match.camera:
+                        compare(name, other, match.alignment.scale)
+                break
         if progress is not None:
             progress(len(trials), len(trials))
-        ranked = sorted(found.values(), key=lambda one: -one.alignment.pce)
+        ranked = sorted(found.values(), key=lambda one: -one.pce)
         n_matches = sum(all(_aligned_tests(one, level)) for one in ranked)
         return ranked[: max(self.k, n_matches)], n, level
 
@@ -650,7 +634,7 @@ class _Comparison:
 
 def _aligned_tests(one: AlignedMatch, level: float) -> tuple[bool, bool]:
     """Return whether the PCE of an alignment is significant at a level, and whether it reaches its threshold."""
-    return one.log10_p_value <= math.log10(level), one.alignment.pce >= CUSTOMARY
+    return one.log10_p_value <= math.log10(level), one.pce >= CUSTOMARY
 
 
 def _e_value(one: CameraMatch | AlignedMatch) -> str:
