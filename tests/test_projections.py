@@ -107,7 +107,10 @@ def test_a_row_depends_only_on_the_seed_and_its_number(make):
     assert not np.array_equal(make(50, 20, seed=8).rows([3]), few.rows([3]))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint16, np.int64, bool])
+TYPES = [np.float16, np.float32, np.float64, np.int8, np.uint16, np.int64, bool]
+
+
+@pytest.mark.parametrize(("make", "dtype"), list(zip(KINDS, TYPES, strict=True)), indirect=["make"])
 def test_inputs_of_every_type_and_order(make, rng, dtype, tmp_path):
     projection = make(60)
     signals = rng.integers(0, 2, (6, 60)).astype(dtype)
