@@ -59,6 +59,15 @@ def test_numbers_are_those_of_the_theory():
     assert_allclose(line["y"], np.interp(line["x"], curve.pfa, curve.pd))
 
 
+@pytest.mark.parametrize("choice", [{"correlation": 0.9}, {"n_pool": 4, "n_bits": 2}])
+def test_extreme_sizes_are_described(client, choice):
+    """An index d' beyond the range of floats is null, and no curve shows more bits than the pool has."""
+    answer = client.get("/secret/api/describe", params=choice)
+    assert answer.status_code == 200, answer.text
+    numbers = answer.json()["numbers"]
+    assert (numbers["d_prime"] is None) == (numbers["d_prime_uncompressed"] is None) == ("correlation" in choice)
+
+
 def test_entries_and_their_neighbors(client, index):
     made, signals = index
     assert client.get("/secret/api/summary").json()["index"]["n_entries"] == 300

@@ -21,6 +21,8 @@ Curves = list[dict[str, Any]]
 FALSE_ALARMS = np.geomspace(1e-9, 0.5, 28)
 CORRELATIONS = np.linspace(0, 1, 41)
 N_SIZES = 15  # points of the curve of detection rate against bytes
+MOST_D_PRIME = 50.0
+"""Indices above this are None: areas under the curve that differ from 1 by less than a float holds give infinity."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +86,17 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
     whole = curve(scoring="uncompressed")
     limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
     threshold = float(-ndtri(choice.per_entry))
-    scores = np.linspace(-4, max(threshold, adaptive.d_prime) + 4, 81)  # standardised, and assumed to be normal
-    curves = [
-        _line("impostors", scores, norm.pdf(scores)),
-        _line("matches", scores, norm.pdf(scores, adaptive.d_prime)),
-    ]
+    shift = min(adaptive.d_prime, MOST_D_PRIME)
+    scores = np.linspace(-4, max(threshold, shift) + 4, 81)  # standardised, and assumed to be normal
+    curves = [_line("impostors", scores, norm.pdf(scores)), _line("matches", scores, norm.pdf(scores, shift))]
+    detectors = {"d_prime": adaptive, "d_prime_signs": signs, "d_prime_grouped": grouped, "d_prime_uncompressed": whole}
     return {
         "numbers": {
             "code_bytes": choice.code_bytes,
             "information_bytes": float(theory.storage_bits(**shape)) / 8,
             "total_bytes": choice.code_bytes * choice.n_entries,
             "expected_hamming": float(theory.expected_hamming(choice.correlation, **shape)),
-            "d_prime": adaptive.d_prime,
-            "d_prime_signs": signs.d_prime,
-            "d_prime_grouped": grouped.d_prime,
-            "d_prime_uncompressed": whole.d_prime,
+            **{name: one.d_prime if one.d_prime < MOST_D_PRIME else None for name, one in detectors.items()},
             "detection": _detection(choice, **shape),
             "detection_signs": _detection(choice, n_bits=8 * choice.code_bytes, n_pool=8 * choice.code_bytes),
             "detection_grouped": _detection(choice, n_bytes=choice.code_bytes),
@@ -161,7 +159,7 @@ def _detection(choice: CodeSizes, **size: Any) -> float:
 
 def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     """Return detection rates at the requested false-alarm rate for smaller and larger codes."""
-    low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
+    low, high = min(max(8, choice.n_bits // 8), choice.n_pool), min(choice.n_pool // 2, 4 * choice.n_bits)
     sizes = np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)).tolist()
     widths = [compact_bytes(n_bits, choice.n_pool) for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
