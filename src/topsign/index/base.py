@@ -260,7 +260,8 @@ class BaseIndex:
             With sign codes each query compares only its largest projections, this many of them; distances
             are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
             correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
-            the sum over the chosen projections as normal.
+            the sum over the chosen projections as normal. P-values then assume isotropic signals, even if the index is
+            calibrated.
         with_metadata : bool
             Whether the result includes the metadata of its entries.
 

@@ -45,8 +45,8 @@ def are_texts(ids: object) -> bool:
     return isinstance(first, (str, bytes)) or any(isinstance(one, str) for one in given)
 
 
-def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
-    """Return text ids in UTF-8; if ``n_entries`` is given, require so many distinct ids."""
+def check_text_ids(ids: Any, name: str = "ids") -> list[bytes]:
+    """Return text ids in UTF-8."""
     given = [ids] if isinstance(ids, str) else list(ids)
     for row, one in enumerate(given):
         if not isinstance(one, str):
@@ -60,11 +60,6 @@ def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[b
             raise ValueError(
                 f"{name} must be texts of 1 to {MAX_NAME_BYTES} bytes in UTF-8, got {len(one)} at row {row}"
             )
-    if n_entries is not None and len(texts) != n_entries:
-        raise ValueError(f"ids must be one per signal, got {len(texts)} ids for {n_entries} signals")
-    if n_entries is not None and len(set(texts)) != len(texts):
-        twice = [one.decode() for one, count in Counter(texts).items() if count > 1]
-        raise ValueError(f"ids must differ, but {format_list(np.array(twice, object))} given more than once")
     return texts
 
 
@@ -72,15 +67,17 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
     """Check ids of new entries, one per entry and all different; None if none are given."""
     if ids is None:
         return None
-    if are_texts(ids):
-        return check_text_ids(ids, n_entries)
-    numbers = check_ids(ids)
-    if len(numbers) != n_entries:
-        raise ValueError(f"ids must be one per signal, got {len(numbers)} ids for {n_entries} signals")
-    unique, counts = np.unique(numbers, return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"ids must differ, but {format_list(unique[counts > 1])} given more than once")
-    return numbers
+    given = check_text_ids(ids) if are_texts(ids) else check_ids(ids)
+    if len(given) != n_entries:
+        raise ValueError(f"ids must be one per signal, got {len(given)} ids for {n_entries} signals")
+    if isinstance(given, list):
+        twice = as_texts(one.decode() for one, count in Counter(given).items() if count > 1)
+    else:
+        unique, counts = np.unique(given, return_counts=True)
+        twice = unique[counts > 1]
+    if twice.size:
+        raise ValueError(f"ids must differ, but {format_list(twice)} given more than once")
+    return given
 
 
 def check_added_kind(has_text_ids: bool | None, *, given: bool, texts: bool) -> None:
@@ -99,7 +96,7 @@ def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[
             raise TypeError(
                 f"the ids of this index are integers, got {name} of texts; list the ids of the index to see them"
             )
-        return check_text_ids(ids, None, name)
+        return check_text_ids(ids, name)
     given = np.asarray(ids)
     if has_text_ids and given.size:
         what = "None" if ids is None else f"{name} of dtype {given.dtype}"
