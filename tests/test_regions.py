@@ -318,6 +318,15 @@ def test_single_queries_visit_few_entries(learned, monkeypatch):
     assert np.array_equal(everything.ids, index.search(queries[:1], 10).ids)
 
 
+def test_distances_do_not_depend_on_what_becomes_of_the_queries(learned):
+    index, queries = learned[0], learned[1][:2].copy()
+    expected = index.search(queries, recall=0.9).distances
+    found = index.search(queries, recall=0.9)
+    assert (found.exhaustive == "").all()
+    queries[:] = 0
+    assert np.array_equal(found.distances, expected)
+
+
 def test_results_say_why_all_entries_were_visited(learned):
     index, queries = learned
     plain = index.search(queries[:3])

@@ -225,9 +225,9 @@ class CodeComparison(CodeSearch, Comparison):
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         if self.signs is None:
-            # A reconstruction captures only a part of its signal: cosines divided by that part estimate correlations.
             _, cosines = self.estimates(queries, values, gather)
-            return np.asarray(np.arccos(np.clip(cosines / self.recipe.reconstruction_cosine, -1, 1)) / np.pi)
+            angles: Float64 = self.recipe.angles(cosines)
+            return angles
         differing, n_rows = np.empty(len(queries)), max(1, COMPARED_BYTES // self.scorer.width)
         for start in range(0, len(queries), n_rows):
             part = slice(start, start + n_rows)

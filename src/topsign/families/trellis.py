@@ -417,6 +417,13 @@ class TrellisRecipe(ProjectedRecipe):
             list(float_blocks(queries, max(1, len(queries)), part=part, name="queries"))
         return CodeComparison(self.scorer, rounded, self, norms, self.metric, units=units)
 
+    def angles(self, cosines: Float64) -> Float64:
+        """Return the angles over pi between queries and signals that have these ``cosines`` with reconstructions.
+
+        A reconstruction captures only a part of its signal: cosines divided by that part estimate correlations.
+        """
+        return np.asarray(np.arccos(np.clip(cosines / self.reconstruction_cosine, -1, 1)) / np.pi)
+
     @lazy
     def preparation(self) -> Preparation | None:
         """Matrix, factors and mean with which kernels prepare queries; None if the projection is not a matrix."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -290,9 +289,9 @@ class BaseIndex:
             check_visits(whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
             region_search = state.regions.search(whole, entries, k=k, recall=recall)
             if self._engine is ENGINE and calibration is None and getattr(self.recipe, "null", None) is None:
-                plan, prepare = region_search.plan(), partial(self._query_blocks, queries, **options)
+                plan, recipe = region_search.plan(), cast(Any, state.recipe)
                 if plan is not None and (planned := plan.find(queries)) is not None:
-                    neighbors = Neighbors._planned(plan, *planned, k, prepare, entries)
+                    neighbors = Neighbors._planned(plan, *planned, k, recipe.angles)
                     return neighbors._finished(whole, with_metadata=with_metadata)
         nulls = None if calibration is None else self._nulls()
         scans = self._query_blocks(queries, nulls=nulls, **options)

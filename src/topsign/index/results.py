@@ -298,23 +298,18 @@ class Neighbors(ResultTable):
         hits: RegionHits,
         visit_report: VisitReport,
         k: int,
-        blocks: Callable[[], Iterator[tuple[slice, QueryBlock]]],
-        entries: EntrySet,
+        angles: Callable[[Float64], Float64],
     ) -> Neighbors:
-        """Return what a search of ``entries`` in one call found by a ``plan``: ``scores``, ``hits``, ``k`` per query.
+        """Return what a search in one call found by a ``plan``: ``scores``, ``hits``, ``k`` per query.
 
-        ``blocks`` prepares the queries again, to compute distances. ``visit_report`` says what was visited.
+        ``angles`` computes distances from the values of codes. ``visit_report`` says what was visited.
         """
         n_queries, n_found = scores.shape
         n_missing = k - n_found
 
         def measure() -> Float64:
             found = np.full((n_queries, k), np.nan)
-            for rows, scan in blocks():
-                queries = np.repeat(np.arange(rows.stop - rows.start), n_found)
-                some = Hits(queries, hits.rows[rows].ravel(), hits.ids[rows].ravel(), hits.values[rows].ravel())
-                distances = entries.distances(scan, some)
-                found[rows, :n_found] = distances.reshape(-1, n_found)
+            found[:, :n_found] = angles(hits.values.astype(np.float64))
             return found
 
         ids, logs = hits.ids, np.full((n_queries, k), np.nan)
