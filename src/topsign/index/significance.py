@@ -191,14 +191,15 @@ class Significance:
     def observe(self, entries: EntrySet, queries: Array, scoring: str, calibration: IndexCalibration | None) -> None:
         """Warn if the null in use does not fit the queries and entries of searches; warn again if the index doubles.
 
-        The null of isotropic signals is checked at the first search and when the index has doubled since. A calibration
-        is compared with every 64 queries, together with random entries of now, so that drift of either is noticed.
+        The null of isotropic signals is checked at the first search of enough pairs, and when the index has doubled
+        since. A calibration is compared with every 64 queries, together with random entries of now, so that drift of
+        either is noticed.
         """
         n_entries = len(entries)
         if n_entries < MIN_ENTRIES or not len(queries):
             return
         if calibration is None:
-            if n_entries >= 2 * self._n_checked:
+            if n_entries >= 2 * self._n_checked and can_decide(queries, n_entries):
                 self._n_checked = n_entries
                 found = check_pairs(self._recipe, entries, queries, scoring, None)
                 if not found.trusted:
@@ -245,8 +246,8 @@ class Significance:
         known, passed, then = self._passed.get(scoring, (None, 0.0, 0))
         if known is calibration and false_alarm <= passed and n_entries < 2 * then:
             return
-        if force or n_entries < MIN_ENTRIES or min(CHECKED_QUERIES, len(queries)) * n_entries < MIN_PAIRS:
-            return  # too few pairs to decide
+        if force or not can_decide(queries, n_entries):
+            return
         level = entry_level(false_alarm, n_entries)
         found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
         if found.share > FLOOD:
@@ -265,6 +266,11 @@ class Significance:
             return f"calibrate the index again, with signals like these{grown}"
         learn = "learn the null of its scores by index.calibrate()"
         return learn if self._recipe.center is not None else f"make the index with center=True, or {learn}"
+
+
+def can_decide(queries: Array, n_entries: int) -> bool:
+    """Return whether random pairs of these queries and entries are enough to reject a null distribution."""
+    return n_entries >= MIN_ENTRIES and min(CHECKED_QUERIES, len(queries)) * n_entries >= MIN_PAIRS
 
 
 def kept_sample(snapshot: Snapshot) -> tuple[Array, Int64] | None:
