@@ -536,7 +536,6 @@ def test_a_forked_child_reads_and_opens_for_itself(filled):
 def test_a_child_forked_during_a_change_cannot_commit_it(filled):
     program = """
         import os, sys, numpy as np, topsign as ts
-        from topsign.store import make_segments
         index = ts.open_index(sys.argv[1])
         try:
             with index._store.change() as change:

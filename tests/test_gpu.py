@@ -116,7 +116,7 @@ def test_tables_that_do_not_fit_together_are_read_one_after_the_other(rng, share
     device.shared_bytes = shared_bytes
     scoring, rows = some_codes(("ring", (1,) * 16, "cosine"), 100, rng)  # tables of 16 KiB
     queries = some_queries(scoring, 3, rng)
-    scanner = TableScanner(CodeFormat(device, scoring), 3, SMALL)
+    scanner = TableScanner(CodeFormat(device, scoring), 3)
     assert scanner._batch == batch
     scanner.start(DeviceQueries.put(device, queries))
     out = device.empty((3, 100), np.float32)

@@ -807,7 +807,7 @@ CALLS = [
     ),
     (lambda: adaptive(n_bytes=9).fit(X, Y), ValueError, "adaptive codes have n_bits, got n_bytes"),
     (lambda: ts.Head.from_weights(W, bias=1), TypeError, "Head.from_weights() has no parameter bias: did you mean bia"),
-    (lambda: ts.Head.from_weights(W, biases=[1, 2]), ValueError, "biases must be 3 finite values"),
+    (lambda: ts.Head.from_weights(W, biases=[1, 2]), ValueError, "biases must be 3 values, one per weight vector"),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, bias=[1, 2, 3], n_bytes=2),
         TypeError,
