@@ -839,6 +839,16 @@ def test_rows_of_the_matrix_have_the_numbers_of_the_sections(whole, tmp_path):
     assert ">2. b.png<" in (tmp_path / "m.svg").read_text()
 
 
+def test_tall_matrices_are_divided_into_figures_of_similar_height(enrolled, photographs, tmp_path):
+    """A figure cannot be divided between pages."""
+    found = cameras.identify(enrolled, photographs["a"][6])
+    cameras.write_case(tmp_path / "c.html", enrolled, [found] * 13, command="none")
+    figures = re.findall(
+        '<svg role="img" aria-label="scores of photographs.*?</svg>', (tmp_path / "c.html").read_text()
+    )
+    assert [figure.count("<rect") for figure in figures] == [3 * 5, 3 * 5, 3 * 3]
+
+
 def fail(constant):
     raise AssertionError(f"{constant} is not JSON")
 

@@ -43,7 +43,7 @@ LITERATURE = (
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 56, 46, 26
 N_BINS = 60
-MATRIX_ROWS = 12  # a figure cannot be divided between pages
+MATRIX_ROWS = 6  # a figure cannot be divided between pages, so tall ones would leave a third of a page empty
 
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
@@ -57,8 +57,9 @@ STYLE = (
     ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
     ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
     ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
-    ".summary td:nth-child(n+5){white-space:nowrap}.facts td{overflow-wrap:anywhere}"
-    "@media (max-width:40rem){.photograph{display:block}.numbers td{text-align:left!important}}"
+    ".summary td:nth-child(n+5){white-space:nowrap}.facts td:last-child{overflow-wrap:anywhere}"
+    "@media (max-width:40rem){.photograph{display:block}.numbers td{text-align:left!important}"
+    ".cards td:empty{display:none}}"
     "@media print{details::details-content{content-visibility:visible;display:block}h1{font-size:1.4rem}"
     "p:has(+.scroll){break-after:avoid}h2{font-size:1.1rem;margin-top:1.2rem}"
     "h3{font-size:1rem;margin:.8rem 0 .2rem;break-after:avoid}"
@@ -293,8 +294,9 @@ def _case_body(
     scored = [(number, one) for number, one in enumerate(judged, 1) if one.scores]
     if scored:
         yield '<h2 id="matrix">Scores with all cameras</h2>'
-        for start in range(0, len(scored), MATRIX_ROWS):
-            yield f"<figure>{matrix_figure(dict(scored[start : start + MATRIX_ROWS]))}</figure>"
+        n_rows = math.ceil(len(scored) / math.ceil(len(scored) / MATRIX_ROWS))
+        for start in range(0, len(scored), n_rows):
+            yield f"<figure>{matrix_figure(dict(scored[start : start + n_rows]))}</figure>"
         yield (
             "<p class='muted'>The darker a cell, the smaller the p-value of its comparison; cells with a dot are "
             "significant at the false-alarm rate of the photograph.</p>"
