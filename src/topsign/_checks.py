@@ -174,7 +174,7 @@ def as_signals(
         signals = SparseRows(signals)
     if isinstance(signals, Rows):
         return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never loaded completely
-    values = interchanged(signals, name)
+    values = as_numpy(signals, name)
     array = values if isinstance(values, np.ndarray) else _as_array(values, name)  # keep memory maps
     if array.ndim == 1:
         _check_no_column(array, name)
@@ -247,7 +247,7 @@ def _check_shape(array: Array, n_features: int | None, name: str) -> Array:
     return array
 
 
-def interchanged(values: Any, name: str = "signals") -> Any:
+def as_numpy(values: Any, name: str = "signals") -> Any:
     """Return a PyTorch tensor, an Arrow array of lists or a DLPack array as a NumPy array, other objects unchanged."""
     if isinstance(values, np.ndarray):
         return values

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from ._arrays import Array
-from ._checks import as_signals, interchanged
+from ._checks import as_numpy, as_signals
 
 
 class SignalsTransformer(TransformerMixin, BaseEstimator):
@@ -30,7 +30,7 @@ def check_signals(estimator: BaseEstimator, signals: object, *, reset: bool = Fa
     """
     array: Array = validate_data(
         estimator,
-        interchanged(signals),
+        as_numpy(signals),
         accept_sparse="csr",
         reset=reset,
         dtype="numeric",

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
 from ._arrays import Array, Bytes, Int32
-from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
+from ._checks import as_numpy, as_signals, check_count, check_pool, check_positive
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
 from .encoding import project_blocks
@@ -38,7 +38,7 @@ class _Embedding(SignalsTransformer):
 
     def _take_signals(self, signals: Any) -> Array:
         """Validate the signals of ``fit``, or a single one of shape (n_features,)."""
-        values = np.asarray(signals) if isinstance(signals, list) and np.isscalar(signals[0]) else interchanged(signals)
+        values = np.asarray(signals) if isinstance(signals, list) and np.isscalar(signals[0]) else as_numpy(signals)
         if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub":
             values = values[np.newaxis]
         return check_signals(self, values, reset=True)
@@ -223,7 +223,7 @@ class AdaptiveEmbedding(_Embedding):
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Return packed signs of the kept projections of ``signals``, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        given: Any = interchanged(signals)
+        given: Any = as_numpy(signals)
         if not hasattr(given, "tocsr"):
             given = np.atleast_2d(np.asarray(given))
         signals = check_signals(self, given)

@@ -21,7 +21,7 @@ from .._lazy import lazy
 from ..significance.p_values import probabilities, selection_agreement_log10_pvalue
 from ..theory import grouped_expected_agreement
 from ..theory.order_statistics import Selection
-from .comparison import CodeSearch, Pairing, counted
+from .comparison import CodeSearch, Pairing, count_signs
 
 if TYPE_CHECKING:
     from .signs import ProjectionSignsRecipe
@@ -39,7 +39,7 @@ class AgreementPairing(Pairing):
         return 4 * self.recipe.n_pool
 
     def prepare(self, codes: Bytes) -> CodeSearch:
-        return CodeSearch(self.recipe.scoring_of(None), counted(self.recipe.levels(codes)))
+        return CodeSearch(self.recipe.scoring_of(None), count_signs(self.recipe.levels(codes)))
 
     def bound(self, score: float) -> float:
         return self._least(lambda value: self.scores(value) >= score)

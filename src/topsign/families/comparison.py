@@ -241,11 +241,11 @@ class CodeComparison(CodeSearch, Comparison):
         if self.metric == "inner_product":
             none = np.full(len(self), np.inf if limit > 0 else -np.inf)
             needed = np.divide(limit, self.norms, out=none, where=self.norms > 0)
-        return _lowered(needed)
+        return _round_down(needed)
 
     def null_bounds(self, threshold: float) -> Array:
         least = threshold * (1.0 if self.spreads is None else self.spreads)
-        return _lowered(np.where(self.norms > 0, least, np.inf))
+        return _round_down(np.where(self.norms > 0, least, np.inf))
 
     @property
     def null(self) -> Null | None:
@@ -450,7 +450,7 @@ def signs_of(projected: Float32) -> Int8:
     return (projected >= 0).view(np.int8) * np.int8(2) - np.int8(1)
 
 
-def counted(signs: Int8) -> RoundedQueries:
+def count_signs(signs: Int8) -> RoundedQueries:
     """Return queries whose values are equal minus different signs."""
     n_queries = len(signs)
     return RoundedQueries(signs.astype(np.int16), np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))
@@ -482,10 +482,10 @@ def within_blocks(blocks: Scored, bounds: Array) -> tuple[Int64, Int64, Array]:
             query, column = np.nonzero(scores >= bounds[:, np.newaxis])
             yield query, rows[column], scores[query, column]
 
-    return grouped(reaching(), len(bounds))
+    return group_by_query(reaching(), len(bounds))
 
 
-def grouped(hits: Iterable[tuple[Int64, Int64, Array]], n_queries: int) -> tuple[Int64, Int64, Array]:
+def group_by_query(hits: Iterable[tuple[Int64, Int64, Array]], n_queries: int) -> tuple[Int64, Int64, Array]:
     """Return starts, rows (ascending for each query) and values of ``hits``: queries, rows and values in any order."""
     none = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
     queries, rows, values = (np.concatenate(column) for column in zip(none, *hits, strict=True))
@@ -506,7 +506,7 @@ def code_blocks(ranges: Sequence[CodeRange], n_rows: int) -> Iterator[tuple[Int6
             yield rows if one.ids is None else one.ids[positions], rows, one.codes.rows(positions)
 
 
-def _lowered(thresholds: Float64) -> Float32:
+def _round_down(thresholds: Float64) -> Float32:
     """Return bounds for kernels that rounding does not put above a threshold; the value of a hit decides."""
     with np.errstate(over="ignore"):
         return np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))

@@ -22,7 +22,7 @@ from ..kernels import CodeBlocks, RoundedQueries, pack_log_factors, unpack_facto
 from ..projections import Projection, resolve_projection
 from ..projections.blocks import Block
 from .base import METRICS, SCORINGS, check_real_valued
-from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, counted, signs_of, unit
+from .comparison import CodeComparison, Comparison, HammingComparison, Null, Pairing, count_signs, signs_of, unit
 from .projected import ProjectedRecipe, check_sizes, given_mean, mean_signal, read_mean, read_projection
 from .weight_encoder import size_steps
 
@@ -174,7 +174,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
             projected, signs = np.where(kept, projected, np.float32(0)), signs * kept
         shared = self, norms, self.metric, signs, n_compared
         if scoring == "hamming":
-            return HammingComparison(self.scoring_of(None), counted(signs), *shared)
+            return HammingComparison(self.scoring_of(None), count_signs(signs), *shared)
         if n_kept < self.n_pool:
             factors, spreads = self._kept_scales(projected, norms)
         else:
@@ -346,7 +346,7 @@ class SignCodes(Codes):
         agreements = kernels.active().scores(
             self.recipe.scoring_of(None),
             CodeBlocks.of(self.data),
-            counted(signs_of(queries)),
+            count_signs(signs_of(queries)),
         )
         return (self.n_kept - agreements.astype(np.int32)) // 2
 

@@ -611,7 +611,7 @@ class Sample:
         return block
 
 
-def dealt(rates: Float64, n_places: int) -> npt.NDArray[np.int64]:
+def deal(rates: Float64, n_places: int) -> npt.NDArray[np.int64]:
     """Return the place of each rate: in falling order, each goes to the first place with the smallest sum."""
     sums, found = [(0.0, place) for place in range(n_places)], np.empty(len(rates), np.int64)
     for at, rate in enumerate(rates.tolist()):
@@ -639,13 +639,13 @@ class Steps:
         _, rates = water_filling(variances * weights, STEP_BITS * n_steps)
         most = min(int(np.count_nonzero(rates)), STEP_DIMS * n_steps, MAX_CODED)
         chosen = np.argsort(-rates, kind="stable")[:most]
-        kept, step_of = rates[chosen], dealt(rates[chosen], n_steps)
+        kept, step_of = rates[chosen], deal(rates[chosen], n_steps)
         if kept[0] > STEP_BITS:
             # The odd step of a byte reads both nibbles: a coordinate there can have up to eight bits.
-            byte_of = dealt(kept, n_steps // 2)
+            byte_of = deal(kept, n_steps // 2)
             for byte in range(n_steps // 2):
                 mine = np.flatnonzero(byte_of == byte)
-                step_of[mine] = 2 * byte + 1 - dealt(kept[mine], 2)
+                step_of[mine] = 2 * byte + 1 - deal(kept[mine], 2)
         order = np.argsort(step_of, kind="stable")
         coded, dims = chosen[order], np.bincount(step_of, minlength=n_steps)
         white = variances[coded].min() == variances[coded].max()
@@ -882,16 +882,16 @@ def _learn_axes(
     _check_varies(total)
     weight = _shrinkage(len(sample), n_features)
     spread = (1 - weight) * spread + weight * total / n_features
-    variances = _padded(spread, total, n_features)
+    variances = _pad_variances(spread, total, n_features)
     # Axes without bits are not stored: the space they span is rotated and gets no bits either.
     n_axes = min(len(axes), len(Steps.of(variances, n_steps).coded), MAX_AXES)
     n_axes = n_features if n_axes > 0.95 * n_features and len(axes) == n_features else n_axes
     projection = Principal(n_features=n_features, random_state=seed, axes=round_axes(axes[:n_axes]))
-    variances = _padded(spread[:n_axes], total, n_features)
+    variances = _pad_variances(spread[:n_axes], total, n_features)
     return projection, mean.astype(np.float32) if center else None, variances
 
 
-def _padded(spread: Float64, total: float, n_features: int) -> Float64:
+def _pad_variances(spread: Float64, total: float, n_features: int) -> Float64:
     """Return variances of all coordinates in units of projections; the remainder is divided equally."""
     n_rest = n_features - len(spread)
     rest = np.full(n_rest, max(0.0, total - float(spread.sum())) / max(1, n_rest))

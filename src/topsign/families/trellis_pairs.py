@@ -14,7 +14,7 @@ import numpy as np
 
 from .._arrays import Array, Bytes, Float64, Int64
 from ..kernels import CodeRange
-from .comparison import Pairing, code_blocks, grouped, rank_blocks
+from .comparison import Pairing, code_blocks, group_by_query, rank_blocks
 from .trellis import TrellisRecipe
 
 UNIT = 2.0**23  # integer that represents a length of one
@@ -80,7 +80,7 @@ class ExactCosines:
             yield ids, rows, values
 
     def within(self, ranges: Sequence[CodeRange], bounds: Array) -> tuple[Int64, Int64, Array]:
-        return grouped(self._reaching(ranges, bounds), len(self))
+        return group_by_query(self._reaching(ranges, bounds), len(self))
 
     def _reaching(self, ranges: Sequence[CodeRange], bounds: Array) -> Iterator[tuple[Int64, Int64, Float64]]:
         """Yield queries, rows and cosines of the pairs of each block that reach the bound of their query."""

@@ -13,7 +13,7 @@ from .._arrays import Array, Bytes, Float32, Int64
 from ..kernels import FACTOR_BYTES, CodeBlocks, CodeRange, RoundedQueries, Scoring, pack_log_factors, unpack_factors
 from ..projections.blocks import float_blocks
 from .base import check_real_valued
-from .comparison import counted, products, rank_blocks, signs_of
+from .comparison import count_signs, products, rank_blocks, signs_of
 
 if TYPE_CHECKING:
     from .projected import ProjectedRecipe
@@ -128,7 +128,7 @@ class LevelWeightEncoder(WeightEncoder):
         recipe = self.recipe
         projected, norms = recipe.project(inputs, part=part, name=name)
         if scoring == "hamming":
-            return CodedLogits(self, counted(signs_of(projected)), recipe.scoring_of(None, code_bytes=self.nbytes))
+            return CodedLogits(self, count_signs(signs_of(projected)), recipe.scoring_of(None, code_bytes=self.nbytes))
         rounded = recipe.rounded(projected, norms if recipe.projects_units else np.ones(len(norms)))
         return CodedLogits(self, rounded, recipe.scoring_of("log", code_bytes=self.nbytes))
 

@@ -126,7 +126,7 @@ class Module:
         defined = [f"-D{name}={value}" for name, value in constants.items()]
         self._driver, self._module = device.cupy.cuda.driver, device.cupy.cuda.function.Module()
         self._module.load(
-            compiled(text, (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined))
+            compile_cubin(text, (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined))
         )
         self._kernels: dict[str, Any] = {}
         self._allowed: dict[str, int] = {}  # dynamic shared memory of kernels
@@ -168,7 +168,7 @@ __device__ __forceinline__ void multiply_tile(int* sums, u64 a, u64 b) {{
 """
 
 
-def compiled(text: str, options: tuple[str, ...]) -> bytes:
+def compile_cubin(text: str, options: tuple[str, ...]) -> bytes:
     """Return the cubin of a source, cached in CuPy's folder of compiled kernels."""
     from cupy_backends.cuda.libs import nvrtc
 

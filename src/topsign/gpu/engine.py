@@ -69,7 +69,7 @@ class GpuEngine(Engine):
             hits = Hits.merge(self._within(comparison, snapshot, every), k=wanted)
         else:
             hits = Hits.merge(self._rank(comparison, snapshot, wanted), k=wanted)
-        return completed(snapshot, hits, n_queries, wanted)
+        return complete(snapshot, hits, n_queries, wanted)
 
     def within(self, comparison: PairComparison, snapshot: Snapshot, bounds: Array) -> Hits:
         """Return every entry that reaches the bound of its query."""
@@ -254,7 +254,7 @@ def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, values: Float32) ->
     return Hits(queries, rows, snapshot.gather("ids", rows), values)
 
 
-def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
+def complete(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
     """Return k hits per query: the device omits values of -inf (overflow), which come last, ordered by id."""
     if len(hits) == n_queries * k:
         return hits

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._arrays import Array, Float64
-from .._checks import check_choice, check_count, check_real, interchanged, raise_unusable, suggests_keywords
+from .._checks import as_numpy, check_choice, check_count, check_real, raise_unusable, suggests_keywords
 from .._random import RandomState
 from ..errors import warn
 from ..families import SCORINGS, Recipe
@@ -199,7 +199,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
                 "this classifier was made from weights or from a file and has no estimator to fit; "
                 "make one with an estimator, say CompressedLinearClassifier(LogisticRegression())"
             )
-        X, y = interchanged(X, "X"), interchanged(y, "y")
+        X, y = as_numpy(X, "X"), as_numpy(y, "y")
         signals, labels = validate_data(self, X, y, dtype="numeric", accept_sparse="csr")
         check_classification_targets(labels)
         options = self._options()
@@ -348,7 +348,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     def _check(self, X: npt.ArrayLike) -> Array:
         """Check shape, type and feature names; finiteness is checked block by block as rows are projected."""
-        X = interchanged(X, "X")
+        X = as_numpy(X, "X")
         checked: Array = validate_data(
             self, X, reset=False, dtype="numeric", accept_sparse="csr", ensure_all_finite=False
         )

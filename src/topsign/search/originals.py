@@ -183,7 +183,7 @@ class KeptOriginals:
         ids = snapshot.gather("ids", rows.ravel())
         starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
         inner, correlations = self.compare_entries(ids, rows.ravel(), starts, queries)
-        scores = reported(inner if metric == "inner_product" else correlations)
+        scores = round_scores(inner if metric == "inner_product" else correlations)
         return Compared(rows, scores.reshape(rows.shape), correlations.reshape(rows.shape))
 
     def nearest(self, snapshot: Snapshot, scan: QueryBlock, queries: Array, which: Int64, k: int) -> Hits:
@@ -260,7 +260,7 @@ def compare_rows(
     return kernels.active().compare_originals([held], originals, signals, starts, rows)
 
 
-def reported(exact: Float64) -> Float64:
+def round_scores(exact: Float64) -> Float64:
     """Round scores to float32, because the last bits depend on the batch size."""
     return exact.astype(np.float32).astype(np.float64)
 
@@ -273,7 +273,7 @@ def rank_exactly(scan: QueryBlock, candidates: Hits, originals: ExactSignals, qu
     """
     starts = np.searchsorted(candidates.queries, np.arange(len(queries) + 1)).astype(np.int64)
     inner, correlations = originals.compare(candidates, starts, queries)
-    scores = reported(inner if scan.comparison.metric == "inner_product" else correlations)
+    scores = round_scores(inner if scan.comparison.metric == "inner_product" else correlations)
     order = np.lexsort((candidates.ids, -scores, candidates.queries))
     ordered = candidates.queries[order]
     kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < k]

@@ -26,7 +26,7 @@ from ..families.comparison import CodeComparison
 from ..kernels import OriginalRows, RegionCodes, RegionHits, RegionPlan, RegionRule, Visits
 from ..store.segments import Snapshot
 from .engine import ENGINE, Hits
-from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, reported
+from .originals import ExactSignals, KeptOriginals, exact_p_values, rank_exactly, round_scores
 from .query_block import QueryBlock
 from .regions import MIN_ENTRIES, RegionOrder, Regions, RegionVisits
 
@@ -542,7 +542,7 @@ class SearchPlan:
         report = VisitReport(found.visited / self.n_entries, found.strata, self.strata)
         if self.planned.originals is None:
             return found.values.astype(np.float64), found, report
-        return reported(found.correlations), found, report
+        return round_scores(found.correlations), found, report
 
 
 @dataclass(frozen=True, eq=False)
@@ -664,7 +664,7 @@ class RegionSearch:
             hits = scan.measure(local.snapshot, hits)
         if originals is not None:
             exact = [one.ravel()[rows >= 0] for one in (found.inner, found.correlations)]
-            scores = reported(exact[0] if originals.is_inner else exact[1])
+            scores = round_scores(exact[0] if originals.is_inner else exact[1])
             logs = hits.log10_p_values if len(hits.log10_p_values) else np.full(len(scores), np.nan)
             hits = replace(
                 hits, scores=scores, log10_p_values=exact_p_values(scan, self.recipe.n_features, logs, exact[1])
