@@ -66,7 +66,7 @@ def test_groups_and_covariates_are_columns(run):
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("fit none.csv -o m.json --n-entries 9", 2, "none.csv"),
+        ("fit none.csv -o m.json --n-entries 9", 2, "none.csv does not exist"),
         (
             "fit answers.csv -o m.json --n-entries 9",
             2,

@@ -102,7 +102,9 @@ def _explained(code: int) -> Iterator[None]:
                     errors.print(message, label="warning:", color="yellow")
     except (typer.Exit, typer.Abort):  # these derive from RuntimeError
         raise
-    except (FileNotFoundError, ImportError) as error:
+    except FileNotFoundError as error:
+        raise fail(str(error) if error.filename is None else f"{error.filename} does not exist", code=2) from None
+    except ImportError as error:
         raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
         raise fail(str(error), code=code) from None
