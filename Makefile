@@ -8,14 +8,15 @@ NATIVE := $(wildcard native/* native/*/*)
 # processes; if the environment forbids writing bytecode, each of them would compile again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick cameras clean
+.PHONY: test test-fast test-slow test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick cameras clean
 
-test: $(VENV)/ready
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
-
-# All tests except those marked slow: within 100 s on two cores.
-test-fast: $(VENV)/ready
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not engines and not statistics"
+# All tests except those marked slow (test-fast, within 100 s on two cores), only those (test-slow), or both (test). The
+# last line of the output has the time.
+test: MARKS = not engines and not statistics
+test-fast: MARKS = not slow and not engines and not statistics
+test-slow: MARKS = slow and not engines and not statistics
+test test-fast test-slow: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "$(MARKS)"
 
 # Codes in FAISS, usearch, LanceDB, DuckDB, Qdrant and PostgreSQL with pgvector: the same ids and mismatches as ours.
 test-engines: $(VENV)/engines
