@@ -147,7 +147,9 @@ def simulated(options):
     false-alarm rate {LEVEL:g})"""
     words = f"""found: {shown[0][3]:.0%} of the photographs; {whole[3]:.0%} by uncompressed fingerprints of
     {whole[2]:,} bytes"""
-    return table("Simulated cameras: detection by bytes per fingerprint", columns, rows, note), [[task, words]]
+    shown = {"photographs enrolled": options.enrolled[-1:], "bytes": [4 * options.size**2, *options.bytes[::2]]}
+    found = table("Simulated cameras: detection by bytes per fingerprint", columns, rows, note, shown=shown)
+    return found, [[task, words]]
 
 
 def speed(options):
@@ -208,7 +210,8 @@ def real(options):
         for name, scores in methods(n_bytes, prints, queries):
             add(name, n_bytes, scores)
     note = f"{len(names)} cameras, {len(queries):,} photographs to identify, {residuals.shape[1]:,} pixels."
-    return table("Real cameras", ["code", "bytes", "d'", "identified"], rows, note)
+    shown = {"bytes": [4 * residuals.shape[1], *options.bytes[::2]]}
+    return table("Real cameras", ["code", "bytes", "d'", "identified"], rows, note, shown=shown)
 
 
 def main():

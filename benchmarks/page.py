@@ -33,14 +33,23 @@ def markdown(columns, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def section(report, up):
+def shown_rows(one):
+    """Return the rows of a table whose cells are among those that its ``shown`` lists, column by column."""
+    wanted = {one["columns"].index(column): cells for column, cells in one.get("shown", {}).items()}
+    return [row for row in one["rows"] if all(row[at] in cells for at, cells in wanted.items())]
+
+
+def section(name, report, up):
     """Return the tables of a report, with notes and charts, and how they were measured."""
     parts = []
     for one in report["tables"]:
         parts.append(f"**{one['title']}**")
         if "chart" in one:
             parts.append(f"![{one['title']}]({up}docs/images/{one['chart']['file']}.png)".replace("../docs/", ""))
-        parts += [markdown(one["columns"], one["rows"]), *([one["note"]] if one["note"] else [])]
+        rows = shown_rows(one)
+        left_out = f"`benchmarks/results/{name}.json` has all {len(one['rows'])} rows." if "shown" in one else ""
+        note = f"{one['note']} {left_out}".strip()
+        parts += [markdown(one["columns"], rows), *([note] if note else [])]
     machine = report["machine"]
     about = f"{machine['processor']}, {machine['cores']} cores, {machine['kernels']} kernels, load {machine['load']}"
     parts.append(f"`{report['command']}`; {about}, commit `{report['commit']}`, {report['date']}.")
@@ -66,7 +75,7 @@ def fill(page, results, root):
         name = found[2]
         shown = headline(results) if name == "headline" else NOT_YET
         if name in results:
-            shown = section(results[name], up)
+            shown = section(name, results[name], up)
         return f"{found[1]}\n{shown}\n{found[3]}"
 
     return MARKED.sub(block, page.read_text())

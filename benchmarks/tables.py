@@ -1,4 +1,4 @@
-"""Figures of byte codes and look-up tables beside FAISS: detection, speed of one query and of many, encoding, recall.
+"""Byte codes and look-up tables compared with FAISS: detection, speed of one query and of many, encoding, recall.
 
 Everything runs on one thread. Contestants take turns within a repeat; times are medians of processor time, ratios are
 medians of ratios within a repeat. Queries of topsign are real-valued and already projected, as FAISS's binary queries
@@ -21,7 +21,7 @@ from topsign.encoding import encode
 from topsign.kernels import CodeBlocks, CodeRange, RoundedQueries
 
 K = 10
-RECALLS = {12: 0.535, 24: 0.705, 48: 0.835, 96: 0.918}  # targets
+SENTENCE_BYTES = (12, 24, 48, 96)
 
 
 def rounded(scoring, rng, n_queries):
@@ -44,16 +44,8 @@ def weak_matches(options):
     sums, _ = detection.simulate([("grouped", 448, "asymmetric")], options.pairs, n_recipes=1 if options.quick else 5)
     value, ends = detection.with_interval(sums["grouped", 448, "asymmetric"])
     theory = detection.predicted("grouped", 448, "asymmetric")
-    row = [
-        "grouped",
-        448,
-        value,
-        bounds(ends, 3),
-        theory,
-        "at least 3.88",
-        "yes" if ends[0] <= theory <= ends[1] else "no",
-    ]
-    columns = ["code", "bytes", "d'", "95% interval", "theory", "target", "theory in the interval"]
+    row = ["grouped", 448, value, bounds(ends, 3), theory, "yes" if ends[0] <= theory <= ends[1] else "no"]
+    columns = ["code", "bytes", "d'", "95% interval", "theory", "theory in the interval"]
     note = f"{options.pairs:,} pairs, see detection.py."
     return table(
         f"Weak matches: d' at a correlation of {detection.CORRELATION:.4f}, 8,192 features", columns, [row], note
@@ -61,17 +53,13 @@ def weak_matches(options):
 
 
 def nibble_codes(options):
-    """Grouped and sign codes beside FAISS's binary codes of equal bytes."""
+    """Grouped and sign codes, and FAISS's binary codes of equal bytes."""
     import faiss
 
     rng, rows = np.random.default_rng(0), []
     packed = rng.integers(0, 256, (options.entries, 448), dtype=np.uint8)
     binary, codes = faiss.IndexBinaryFlat(8 * 448), CodeBlocks.of(packed)
     binary.add(packed)
-    asked = {
-        1: {"avx512": "at most 1.25", "avx2": "at most 1.5"},
-        256: {"avx512": "at most 0.9", "avx2": "at most 0.9"},
-    }
     for n_queries in (1, 256):
         bits = rng.integers(0, 256, (n_queries, 448), dtype=np.uint8)
         calls = {("FAISS IndexBinaryFlat, Hamming", ""): partial(binary.search, bits, K)}
@@ -83,10 +71,9 @@ def nibble_codes(options):
         repeats = options.repeats if n_queries == 1 else max(2, options.repeats // 3)
         times = interleaved(list(calls.values()), repeats, time.process_time) / (options.entries * n_queries) * 1e9
         for i, (name, path) in enumerate(calls):
-            target = asked[n_queries].get(path) if name.startswith("grouped") else None
             against = ratio(times[:, i], times[:, 0]) if i else None
-            rows.append([n_queries, name, path, spread(times[:, i]), against, target])
-    columns = ["queries", "code", "path", "ns per pair", "times FAISS", "target"]
+            rows.append([n_queries, name, path, spread(times[:, i]), against])
+    columns = ["queries", "code", "path", "ns per pair", "times FAISS"]
     note = f"{options.entries:,} random codes, the {K} best of each query."
     return table("Codes of 448 bytes: one query and a batch", columns, rows, note)
 
@@ -99,7 +86,7 @@ def white_blocks(n_entries, n_features=384, size=50_000):
 
 
 def trellis_codes(options):
-    """Trellis codes beside FAISS's product quantisers: PQ of 24 bytes, and 48 x 4 bits in fast scan."""
+    """Trellis codes and FAISS's product quantisers: PQ of 24 bytes, and 48 x 4 bits in fast scan."""
     import faiss
 
     n_entries = options.trellis_entries
@@ -115,7 +102,6 @@ def trellis_codes(options):
         for one in (product, fast):
             one.add(block)
     codes = {n: CodeBlocks.of(np.concatenate(found)) for n, found in parts.items()}
-    asked = {(1, "avx512"): "at most 2", (1, "avx2"): "at most 20", (256, "avx512"): "at most 1.6"}
     rows = []
     for n_queries in (1, 256):
         signals = next(white_blocks(n_queries))
@@ -128,10 +114,9 @@ def trellis_codes(options):
         repeats = options.repeats if n_queries == 1 else max(2, options.repeats // 3)
         times = interleaved(list(calls.values()), repeats, time.process_time) / (n_entries * n_queries) * 1e9
         for i, (name, path) in enumerate(calls):
-            target = asked.get((n_queries, path)) if name == "trellis 24 B" else None
             against = [ratio(times[:, i], times[:, other]) if i > 1 else None for other in (0, 1)]
-            rows.append([n_queries, name, path, spread(times[:, i]), *against, target])
-    columns = ["queries", "code", "path", "ns per pair", "times PQ24", "times PQ48x4fs", "target (ns)"]
+            rows.append([n_queries, name, path, spread(times[:, i]), *against])
+    columns = ["queries", "code", "path", "ns per pair", "times PQ24", "times PQ48x4fs"]
     note = f"""{n_entries:,} signals of 384 features, the {K} best of each query; trellis codes with principal axes and
     two bytes for their factor."""
     return table("Trellis codes: one query and a batch", columns, rows, note)
@@ -141,20 +126,20 @@ def encoding(options):
     rng, rows = np.random.default_rng(0), []
     sample = next(white_blocks(10_000))
     shapes = {
-        "grouped, 8,192 features, 448 bytes": (untrained("grouped", 8192, 448), 8192, "at most 25"),
-        "grouped, 8,192 features, 512 bytes": (untrained("grouped", 8192, 512), 8192, None),
-        "sign, 8,192 features, 448 bytes": (untrained("sign", 8192, 448), 8192, None),
-        "adaptive, 8,192 features, 448 bytes": (untrained("adaptive", 8192, 448), 8192, None),
-        "trellis, 384 features, 24 bytes": (index_of("trellis", 384, 24).fit(sample).recipe, 384, "at most 12"),
-        "trellis, 384 features, 48 bytes": (index_of("trellis", 384, 48).fit(sample).recipe, 384, None),
+        "grouped, 8,192 features, 448 bytes": (untrained("grouped", 8192, 448), 8192),
+        "grouped, 8,192 features, 512 bytes": (untrained("grouped", 8192, 512), 8192),
+        "sign, 8,192 features, 448 bytes": (untrained("sign", 8192, 448), 8192),
+        "adaptive, 8,192 features, 448 bytes": (untrained("adaptive", 8192, 448), 8192),
+        "trellis, 384 features, 24 bytes": (index_of("trellis", 384, 24).fit(sample).recipe, 384),
+        "trellis, 384 features, 48 bytes": (index_of("trellis", 384, 48).fit(sample).recipe, 384),
     }
     size = 256 if options.quick else 1024
     batches = {n: rng.standard_normal((size, n), dtype=np.float32) for n in (384, 8192)}
-    calls = [partial(encode, recipe, batches[n]) for recipe, n, _ in shapes.values()]
+    calls = [partial(encode, recipe, batches[n]) for recipe, n in shapes.values()]
     times = interleaved(calls, options.repeats, time.process_time) / size * 1e6
-    rows = [[name, spread(times[:, i]), target] for i, (name, (_, _, target)) in enumerate(shapes.items())]
+    rows = [[name, spread(times[:, i])] for i, name in enumerate(shapes)]
     note = f"Batches of {size:,} signals, from float32 to stored bytes."
-    return table("Encoding: microseconds per signal", ["code", "us per signal", "target"], rows, note)
+    return table("Encoding: microseconds per signal", ["code", "us per signal"], rows, note)
 
 
 def recall(options):
@@ -163,16 +148,14 @@ def recall(options):
     if not len(entries):
         return None
     truth, rows = text_embeddings.nearest(queries, entries, K), []
-    for n_bytes, target in RECALLS.items():
+    for n_bytes in SENTENCE_BYTES:
         index = index_of("trellis", 384, n_bytes, seed=0).fit(sample)
         index.add(entries)
         shares = text_embeddings.recalls(index.search(queries, k=K).ids, truth)
-        rows.append(
-            ["trellis, principal axes", n_bytes, float(shares.mean()), bounds(interval(shares)), f"at least {target}"]
-        )
+        rows.append(["trellis, principal axes", n_bytes, float(shares.mean()), bounds(interval(shares))])
     note = f"""{len(entries):,} entries, {len(queries):,} queries, axes and codebooks learned from {len(sample):,} other
     sentences. Trellis codes take two more bytes for their factor. Intervals are bootstrapped over queries."""
-    columns = ["code", "bytes", "recall@10", "95% interval", "target"]
+    columns = ["code", "bytes", "recall@10", "95% interval"]
     return table("Recall@10 of unseen sentences", columns, rows, note)
 
 
@@ -186,13 +169,10 @@ def logits(options):
     }
     calls = [lambda: inputs @ weights.T, *(partial(head.logits, inputs) for head in heads.values())]
     times = 1e3 * interleaved(calls, options.repeats, time.process_time)
-    rows = [["float32 matrix product", 4096, spread(times[:, 0]), None, None]]
+    rows = [["float32 matrix product", 4096, spread(times[:, 0]), None]]
     for i, (name, head) in enumerate(heads.items(), 1):
-        target = "at most 1" if i == 1 else None
-        rows.append(
-            [name, head.code_nbytes / len(weights), spread(times[:, i]), ratio(times[:, i], times[:, 0]), target]
-        )
-    columns = ["head", "bytes per class", "ms per batch", "times float32", "target"]
+        rows.append([name, head.code_nbytes / len(weights), spread(times[:, i]), ratio(times[:, i], times[:, 0])])
+    columns = ["head", "bytes per class", "ms per batch", "times float32"]
     return table(f"All logits of a head, {len(weights):,} x 1,024, batch of 64, one thread", columns, rows)
 
 
@@ -226,7 +206,7 @@ def main():
 
 
 def headline(nibbles, rings):
-    """Rows of the README: speed beside FAISS on the fastest path."""
+    """Rows of the README: speed compared with FAISS on the fastest path."""
     fastest = kernels.available()[0]
     one, many = (
         [row for row in nibbles["rows"] if row[1:3] == ["grouped, real-valued", fastest] and row[0] == n]

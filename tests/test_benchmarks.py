@@ -41,6 +41,14 @@ def test_every_result_is_on_a_page_and_every_place_has_a_script(load):
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*names, "run", "page", "compare", "equal_storage"}
 
 
+def test_pages_show_the_rows_that_a_table_asks_for(load):
+    table = load("shared.results").table("t", ["code", "bytes"], [["a", 1], ["a", 2], ["b", 2]], shown={"bytes": [2]})
+    machine = dict.fromkeys(("processor", "cores", "kernels", "load"))
+    report = {"tables": [table], "machine": machine, "command": "", "commit": "", "date": ""}
+    found = load("page").section("one", report, "")
+    assert "| --- | --- |\n| a | 2 |\n| b | 2 |\n\n`benchmarks/results/one.json` has all 3 rows.\n" in found
+
+
 def test_results_carry_command_machine_versions_commit_and_spread(tmp_path):
     shown = run("run.py", "--quick", "--only", "import_time", "--results", tmp_path)
     assert shown.returncode == 0, shown.stderr

@@ -108,8 +108,12 @@ def bounds(ends, digits=3):
     return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}"
 
 
-def table(title, columns, rows, note="", chart=None):
-    """Return a table and print it; ``chart`` names the columns of a chart: file, x, y, by, and log (axes)."""
+def table(title, columns, rows, note="", chart=None, shown=None):
+    """Return a table and print it.
+
+    ``chart`` names the columns of a chart: file, x, y, by, and log (axes). ``shown`` maps columns to the cells whose
+    rows a page shows, if it does not show all.
+    """
     rows = [[None if cell is None else _plain(cell) for cell in row] for row in rows]
     for row in rows:
         if len(row) != len(columns):
@@ -117,7 +121,7 @@ def table(title, columns, rows, note="", chart=None):
     found = {"title": title, "columns": list(columns), "rows": rows, "note": " ".join(note.split())}
     print(f"\n{title}\n" + "\n".join(" | ".join(text(cell) for cell in row) for row in [list(columns), *rows]))
     print(found["note"], flush=True)
-    return found | ({"chart": chart} if chart else {})
+    return found | ({"chart": chart} if chart else {}) | ({"shown": shown} if shown else {})
 
 
 def _plain(cell):
