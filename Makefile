@@ -104,7 +104,7 @@ wheel: $(VENV)/ready
 	@ls -l dist
 
 # Every figure and the table of the paper, on a page: report/index.html.
-reproduce: $(VENV)/ready
+reproduce: $(VENV)/plot
 	$(BIN)/topsign reproduce --output report
 
 # Every benchmark that this machine can run, and the pages written from the numbers; CACHE=folder of sentence vectors,
@@ -134,6 +134,12 @@ $(VENV)/ready: pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --no-compile --upgrade pip
 	$(BIN)/pip install --quiet --no-compile torch==2.13.0  # the exact version first: a bare name may fetch several gigabytes
 	$(BIN)/pip install --quiet --no-compile --editable ".[dev]"
+	touch $@
+
+# Without the packages of the tests, of which torch is the largest.
+$(VENV)/plot: pyproject.toml $(NATIVE)
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable ".[plot]"
 	touch $@
 
 $(VENV)/docs: $(VENV)/ready

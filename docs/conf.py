@@ -46,7 +46,10 @@ def notebook_page(path):
 
 
 def command_line_page():
-    """Return the help of every command, with its examples as blocks."""
+    """Return the help of every command, with its examples as blocks.
+
+    Typer renders it, because sphinx-click reads commands of click, and those of Typer are not.
+    """
     command = typer.main.get_command(app)
     for group in (command, *command.commands.values()):
         for one in getattr(group, "commands", {}).values():

@@ -61,6 +61,33 @@ print([name for name in {heavy} if name in sys.modules])
     assert (shown.stdout, shown.stderr) == ("[]\n", "")
 
 
+def test_only_estimators_need_scikit_learn(tmp_path):
+    """Without the package, indexes and heads work, and a missing recipe raises the base class of NotFittedError."""
+    program = """
+import sys
+sys.modules["sklearn"] = None  # every import of it raises
+import numpy as np, topsign as ts
+signals = np.random.default_rng(0).standard_normal((200, 64))
+index = ts.Index(64, n_bytes=8, basis="hadamard", random_state=7)
+try:
+    index.recipe
+except ValueError as error:
+    print(error)
+index.add(signals)
+print(*index.search(signals[:2], k=1).ids[:, 0], ts.Head.from_weights(signals, n_bytes=8).predict(signals[3:4]))
+try:
+    ts.Encoder
+except ImportError:
+    print("Encoder is an estimator")
+"""
+    shown = run("-c", program, cwd=tmp_path)
+    assert shown.stdout.splitlines() == [
+        "this index has not learned its recipe yet; call fit(sample), or add signals to learn from",
+        "0 1 [3]",
+        "Encoder is an estimator",
+    ], shown.stderr
+
+
 USER = """
 import numpy as np
 import numpy.typing as npt

@@ -180,7 +180,10 @@ class DeferredIndex:
     @property
     def recipe(self) -> NoReturn:
         """Raise NotFittedError because there is no recipe yet."""
-        from sklearn.exceptions import NotFittedError  # takes long to import
+        try:
+            from sklearn.exceptions import NotFittedError  # takes long to import
+        except ImportError:
+            from builtins import ValueError as NotFittedError  # its base class: only estimators need scikit-learn
 
         raise NotFittedError(
             "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"

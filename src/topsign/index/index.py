@@ -30,7 +30,7 @@ from .regions import RegionSummary
 
 
 class Index(BaseIndex):
-    """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
+    """Index of signals: stores a code of each under an id, and finds entries by their codes.
 
     A search reads one snapshot and takes no lock. Changes exclude each other and replace the snapshot. All methods are
     thread-safe. Results are identical for all instruction sets and numbers of threads. A family that learns does so
