@@ -130,6 +130,12 @@ CALLS = {
             lambda: ts.Head.from_weights([[1.0]], other=4),
             "no parameter other: it takes basis, biases, classes, family, ",
         ),
+        (lambda: INDEX.search(X, recal=0.9), "Index.search() has no parameter recal: did you mean recall?"),
+        (
+            lambda: ts.Index.from_recipe(INDEX.recipe, paht="x"),
+            "from_recipe() has no parameter paht: did you mean path?",
+        ),
+        (lambda: ts.SignEmbedding(nbits=8), "SignEmbedding() has no parameter nbits: did you mean n_bits?"),
         (lambda: ts.open_index("x", readony=True), "open_index() has no parameter readony: did you mean readonly?"),
         (lambda: PROJECTION.apply(X.astype(complex)), "must be real numbers"),
         (lambda: PROJECTION.apply(X.astype(np.longdouble)), "at most float64"),

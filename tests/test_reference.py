@@ -8,6 +8,7 @@ import re
 import textwrap
 from functools import cache, reduce
 
+import pytest
 from pages import ROOT
 
 import topsign
@@ -64,6 +65,20 @@ def methods(full, cls):
         if inspect.isroutine(member) and callable(member) and member.__module__.startswith("topsign"):
             overridden = [inspect.getdoc(getattr(base, name)) or "" for base in bases if name in vars(base)]
             yield f"{full}.{name}", member, overridden
+
+
+def test_unknown_keywords_are_refused_with_a_suggestion():
+    """By every class, method and function that is imported from topsign itself; a recipe's own methods are internal."""
+    modules, n_checked = {name for name, home in topsign._HOMES.items() if not home}, 0
+    for full, found, _ in callables():
+        kinds = {one.kind for one in inspect.signature(found).parameters.values()}
+        own = full.split(".")[0] not in {*modules, "paper", "Recipe"} and "bad_checksum" not in full
+        if own and inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_KEYWORD not in kinds:
+            unbound = "." in full and not inspect.ismethod(found)
+            with pytest.raises(TypeError, match=r"has no parameter unknown_: (did you mean \w+\?|it takes \w+)"):
+                found(*[topsign] * unbound, unknown_=1)
+            n_checked += 1
+    assert n_checked > 30
 
 
 @cache

@@ -9,7 +9,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ from ._arrays import Array
 from ._rows import Rows, SparseRows
 from .errors import install
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the arithmetic coder of sets stays exact."""
@@ -109,17 +108,34 @@ def check_keywords(given: Mapping[str, object], known: Iterable[str], where: str
             raise TypeError(f"{where} has no parameter {name}: {remedy}")
 
 
-def suggests_keywords(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function so that an unknown keyword raises the TypeError of :func:`check_keywords`."""
-    known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
-    where = function.__qualname__.removesuffix(".__init__") + "()"
+def suggests_keywords(decorated: Decorated) -> Decorated:
+    """Decorate a function, or the public methods of a class, to raise :func:`check_keywords` for unknown keywords."""
+    if isinstance(decorated, type):
+        for name, method in list(vars(decorated).items()):
+            if name == "__init__" or not name.startswith("_"):
+                if isinstance(method, (classmethod, staticmethod)):
+                    setattr(decorated, name, type(method)(suggests_keywords(method.__func__)))
+                elif inspect.isfunction(method):
+                    setattr(decorated, name, suggests_keywords(method))
+        return decorated
+    parameters = inspect.signature(decorated).parameters.values()
+    kinds = {one.kind for one in parameters}
+    if inspect.Parameter.KEYWORD_ONLY not in kinds or inspect.Parameter.VAR_KEYWORD in kinds:
+        return decorated
+    known = frozenset(one.name for one in parameters)
+    is_method = "." in decorated.__qualname__
 
-    @functools.wraps(function)
-    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        check_keywords(kwargs, known, where)
-        return function(*args, **kwargs)
+    @functools.wraps(decorated)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if not known.issuperset(kwargs):
+            name = decorated.__name__
+            if is_method:
+                owner = args[0] if isinstance(args[0], type) else type(args[0])
+                name = f"{owner.__name__}.{name}".removesuffix(".__init__")
+            check_keywords(kwargs, known - {"self", "cls"}, f"{name}()")
+        return decorated(*args, **kwargs)
 
-    return checked
+    return cast(Decorated, checked)
 
 
 def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64
-from ._checks import as_signals, check_count
+from ._checks import as_signals, check_count, suggests_keywords
 from .errors import StorageError
 from .projections import Projected
 
@@ -25,6 +25,7 @@ FORMAT = 2
 HEADER = struct.Struct("<4sB3xIQQ")  # magic, format, bytes of the recipe, number of codes, bytes of the codes
 
 
+@suggests_keywords
 class Codes:
     """Codes of many signals, made with one recipe. Encoders and indexes return them.
 
@@ -163,6 +164,7 @@ def message_parts(message: bytes) -> tuple[dict[str, Any], int, bytes]:
     return record, n_codes, rest
 
 
+@suggests_keywords
 def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> Float64:
     """Return the fraction of bits in which packed codes differ.
 

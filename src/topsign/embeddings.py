@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
 from ._arrays import Array, Bytes, Int32
-from ._checks import as_numpy, as_signals, check_count, check_pool, check_positive
+from ._checks import as_numpy, as_signals, check_count, check_pool, check_positive, suggests_keywords
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
 from .encoding import project_blocks
@@ -44,6 +44,7 @@ class _Embedding(SignalsTransformer):
         return check_signals(self, values, reset=True)
 
 
+@suggests_keywords
 class SignEmbedding(_Embedding):
     """Signs of ``n_bits`` random projections, the same for every signal.
 
@@ -91,6 +92,7 @@ class SignEmbedding(_Embedding):
         return out
 
 
+@suggests_keywords
 class UniversalEmbedding(_Embedding):
     """Universal quantised embedding: the parity of each projection's quantisation cell.
 
@@ -159,6 +161,7 @@ class UniversalEmbedding(_Embedding):
             )
 
 
+@suggests_keywords
 class AdaptiveEmbedding(_Embedding):
     """The paper's embedding: signs of the pool projections that are largest for one reference.
 

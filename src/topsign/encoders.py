@@ -21,6 +21,7 @@ from .projections import Projected, Projection
 from .projections.blocks import check_finite
 
 
+@suggests_keywords
 class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     """Codes of many signals: ``fit`` learns a recipe, which all other methods use.
 
@@ -51,7 +52,6 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
 
     recipe_: Recipe
 
-    @suggests_keywords
     def __init__(
         self,
         n_features: int | None = None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import kernels
 from ._arrays import Float32
+from ._checks import suggests_keywords
 from .encoding import encode
 from .export import from_arrow, to_arrow
 from .families import Recipe, read_codes
@@ -28,6 +29,7 @@ Queries are rounded to 15 bits, and the factor of a trellis code has an error of
 """
 
 
+@suggests_keywords
 def check_family(
     make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0, device: Any = None, client: Any = None
 ) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from distributed import Client, Future
 
 from .._arrays import Array, Int64
-from .._checks import check_choice, check_count, format_list
+from .._checks import check_choice, check_count, format_list, suggests_keywords
 from .._files import Record
 from ..errors import StorageError
 from ..families import METRICS, Recipe
@@ -66,6 +66,7 @@ class EncodingResult:
     n_written: int  #: segments written by this run; the others existed
 
 
+@suggests_keywords
 def encode(
     signals: Location,
     out: Location,

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from distributed import Client
 
 from .._arrays import Array
+from .._checks import suggests_keywords
 from ..errors import ConflictError
 from ..index import BaseIndex, Index, LearnedIndex
 from ..search.engine import ENGINE
@@ -23,6 +24,7 @@ from .placement import Placement
 Progress = Callable[[int, int], None]
 
 
+@suggests_keywords
 def open(
     path: Location,
     *,
@@ -54,6 +56,7 @@ def open(
     return ClusterIndex(open_store(path, readonly=readonly, optimistic=True, **options), client)
 
 
+@suggests_keywords
 class ClusterIndex(Index):
     """Index whose segments are held by the workers of a cluster. Made by :func:`open` from the ``store`` of its folder.
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Float32, Float64, Int64
-from .._checks import as_signals, check_count, check_real
+from .._checks import as_signals, check_count, check_real, suggests_keywords
 from ..index import Index
 from ..search.regions import MIN_ENTRIES as MIN_REGION_ENTRIES
 from ..store.segments import ORIGINAL_TYPES
@@ -42,6 +42,7 @@ Progress = Callable[[str, float], None]
 """Progress callback; its arguments are the current step and the completed fraction."""
 
 
+@suggests_keywords
 def evaluate(
     signals: npt.ArrayLike,
     *,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
-from .._checks import check_choice, check_count
+from .._checks import check_choice, check_count, suggests_keywords
 from .._files import Record
 from .._lazy import lazy
 from .._random import RandomState
@@ -280,6 +280,7 @@ class ProjectionSignsRecipe(ProjectedRecipe):
         return replace(made, mean=read_mean(record.get("mean"), made.n_features)).expect_fingerprint(record)
 
 
+@suggests_keywords
 class SignCodes(Codes):
     """Signs of the projections of many signals on a whole pool.
 
@@ -386,6 +387,7 @@ class SignCodes(Codes):
         return kernels.active().scores(scorer, CodeBlocks.of(self.data), rounded)
 
 
+@suggests_keywords
 class LocatedCodes(SignCodes):
     """Base class of codes that keep some projections of a pool with their locations."""
 

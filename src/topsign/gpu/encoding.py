@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Float32
-from .._checks import as_signals
+from .._checks import as_signals, suggests_keywords
 from ..codes import Codes
 from ..encoding import BlockEncoder, encode
 from ..errors import GpuError
@@ -232,6 +232,7 @@ def _encoder_type(recipe_type: type[Recipe]) -> Callable[..., BlockEncoder]:
     return ENCODERS[recipe_type]
 
 
+@suggests_keywords
 class DeviceEncoder:
     """Encoder of a recipe on a CUDA device, with the same bytes as the CPU.
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Int64
+from .._checks import suggests_keywords
 from ..families import PairComparison, Recipe
 from ..families.comparison import CodeComparison, HammingComparison
 from ..index import Index, Matches, Neighbors, index_of, store_of
@@ -264,6 +265,7 @@ def complete(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
     return Hits.ranked(snapshot, rows, values)
 
 
+@suggests_keywords
 class GpuIndex:
     """Searcher of a snapshot of an ``index``, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
 

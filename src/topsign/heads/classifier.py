@@ -77,6 +77,7 @@ def _has_probabilities(self: CompressedLinearClassifier) -> bool:
     return hasattr(self, "head_") or hasattr(self.estimator, "predict_proba")
 
 
+@suggests_keywords
 class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Linear classifier with compressed weight vectors, whose scores estimate the logits of the uncompressed one.
 
@@ -160,7 +161,6 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     n_features_in_: int
     estimator_: Any
 
-    @suggests_keywords
     def __init__(
         self,
         estimator: Any,

@@ -101,6 +101,7 @@ class Shortlist:
             raise ValueError("weights holds NaN or infinity")
 
 
+@suggests_keywords
 @dataclass(frozen=True, eq=False)
 class Head:
     """A linear head: codes of its weight vectors, which end with their scales, biases, and the recipe of the codes.
@@ -148,7 +149,6 @@ class Head:
         return cls(recipe, codes, biases, classes, scoring, link, shortlist)
 
     @classmethod
-    @suggests_keywords
     def from_weights(
         cls,
         weights: npt.ArrayLike,

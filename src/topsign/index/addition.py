@@ -31,7 +31,7 @@ from ..store import segments
 from ..store.folder_store import Path, Store, check_place, exists, open_store, resolve, store_for_recipe
 from ..store.memory import Change, MemoryStore, Table
 from ..store.segments import ORIGINAL_TYPES, Note, make_segments, pack_originals
-from .entries import Ids, as_texts, check_added_kind, check_new_ids, ids_for
+from .entries import Ids, as_texts, check_new_ids, ids_for
 
 RESERVED_PREFIX = "topsign:"
 """Prefix of the names of records that are not sources of signals."""
@@ -99,11 +99,9 @@ class Addition:
         returns the region column of codes.
         """
         text_ids = self.ids if isinstance(self.ids, list) else None
-        if len(self):
-            check_added_kind(change.snapshot.has_text_ids, given=self.ids is not None, texts=text_ids is not None)
+        new, replaced = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if self.feature_names is not None:
             keep_feature_names(change, self.feature_names)
-        new, replaced = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if replaced.size:
             change.remove(np.sort(replaced))
         if len(self) > change.part_entries and made is None:  # parts are written one by one: validate all of them first

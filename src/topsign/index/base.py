@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Int64
-from .._checks import as_signals, check_choice, check_count, check_flag
+from .._checks import as_signals, check_choice, check_count, check_flag, suggests_keywords
 from .._files import Record
 from .._random import RandomState
 from ..errors import StorageError
@@ -27,7 +27,7 @@ from ..store.folder_store import Store
 from .addition import FEATURES, DeferredIndex
 from .entries import Entries, Entry, EntrySet, Ids, LocalEntries, rows_of
 from .filters import Where
-from .regions import IndexRegions, RecallCheck, check_visits
+from .regions import IndexRegions, RecallCheck
 from .results import FoundBlock, Matches, Neighbors, Pairs
 from .significance import (
     KEY,
@@ -122,6 +122,7 @@ def originals_for(
     return Originals(rescore, n_features=recipe.n_features, mean=recipe.center), candidates
 
 
+@suggests_keywords
 class BaseIndex:
     """Entries with ids, and search. Subclasses define where entries are stored and how they change."""
 
@@ -286,7 +287,12 @@ class BaseIndex:
         region_search = None
         if recall is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
-            check_visits(whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
+            if scoring != "asymmetric" or adaptive_bits is not None:
+                raise ValueError(
+                    'recall is calibrated for scoring="asymmetric" without adaptive_bits; leave recall=None with others'
+                )
+            if originals is not None:
+                raise ValueError("rescore does not go with recall, which uses kept originals as it requires")
             region_search = state.regions.search(whole, entries, k=k, recall=recall)
             if self._engine is ENGINE and calibration is None and getattr(self.recipe, "null", None) is None:
                 plan, recipe = region_search.plan(), cast(Any, state.recipe)
@@ -347,8 +353,8 @@ class BaseIndex:
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         limit = RangeLimit.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
-        if check_flag(force, "force") and false_alarm is None:
-            raise ValueError("force goes with false_alarm: matches within another limit are never refused")
+        if check_flag(force, "force") and (false_alarm is None or adaptive_bits is not None):
+            raise ValueError("force goes with false_alarm without adaptive_bits: other matches are never refused")
         queries = self._checked(queries, "queries")
         whole = self._entries()
         entries = whole.filtered(among, where)

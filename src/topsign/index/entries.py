@@ -80,15 +80,6 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
     return given
 
 
-def check_added_kind(has_text_ids: bool | None, *, given: bool, texts: bool) -> None:
-    """Raise TypeError unless new ids are of the kind that the index has; ``has_text_ids`` is None without entries."""
-    if has_text_ids and not texts:
-        what = "integers" if given else "no ids"
-        raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
-    if texts and has_text_ids is False:
-        raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
-
-
 def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[bytes]:
     """Check ids that a user asks for; they are of the kind that the index has, but may be unknown."""
     if are_texts(ids):
@@ -112,10 +103,18 @@ def check_found(asked: Int64 | list[bytes], found: Any, name: str) -> None:
 
 
 def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool) -> tuple[Int64, Int64]:
-    """Return the internal ids of new entries, and the rows of the entries that they replace."""
+    """Return the internal ids of new entries, and the rows of the entries that they replace.
+
+    Raises TypeError unless the ids are of the kind that the index has.
+    """
+    snapshot = change.snapshot
+    if n_entries and snapshot.has_text_ids and not isinstance(ids, list):
+        what = "no ids" if ids is None else "integers"
+        raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
+    if n_entries and snapshot.has_text_ids is False and isinstance(ids, list):
+        raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
     if ids is None:
         return change.free_ids(n_entries), np.empty(0, np.int64)
-    snapshot = change.snapshot
     rows = snapshot.find_text_ids(ids) if isinstance(ids, list) else snapshot.locate(ids)
     is_held = rows >= 0
     if is_held.any() and not replacing:
@@ -323,9 +322,7 @@ class LocalEntries:
 
     def local_regions(self, order: RegionOrder) -> LocalRegions | None:
         found = order.codes(self.snapshot)
-        if found is None:
-            return None
-        return LocalRegions(self.snapshot, found[0], self._original_rows())
+        return None if found is None else LocalRegions(self.snapshot, found[0], self._original_rows())
 
     def _original_rows(self) -> OriginalRows | None:
         """Return the originals of all segments with entries; None if some have none."""

@@ -29,6 +29,7 @@ from .entries import Ids, rows_of
 from .regions import RegionSummary
 
 
+@suggests_keywords
 class Index(BaseIndex):
     """Index of signals: stores a code of each under an id, and finds entries by their codes.
 

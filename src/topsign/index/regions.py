@@ -240,16 +240,6 @@ class IndexRegions:
         )
 
 
-def check_visits(*, whole_code: bool, rescore: object) -> None:
-    """Raise ValueError for options of a search that do not go with a recall."""
-    if not whole_code:
-        raise ValueError(
-            'recall is calibrated for scoring="asymmetric" without adaptive_bits; leave recall=None with others'
-        )
-    if rescore is not None and rescore is not False:
-        raise ValueError("rescore does not go with recall, which uses kept originals as it requires")
-
-
 def _part(progress: Progress | None, begin: int, end: int) -> Progress:
     """Return the callback for a part of a progress bar of 100."""
 

@@ -96,6 +96,7 @@ class HeadLayer(torch.nn.Module):
         return super().train(False)
 
 
+@suggests_keywords
 class CompressedLinear(HeadLayer):
     """Linear layer whose weight vectors are stored as codes; for inference only, always in eval mode.
 
@@ -139,7 +140,6 @@ class CompressedLinear(HeadLayer):
 
     codes: Tensor
 
-    @suggests_keywords
     def __init__(
         self,
         in_features: int,

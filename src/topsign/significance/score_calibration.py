@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_choice, check_count, check_false_alarm
+from .._checks import check_choice, check_count, check_false_alarm, suggests_keywords
 from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
@@ -74,6 +74,7 @@ DUPLICATES = 0.9
 """Near-duplicates have at least this position between the typical last score of a list (0) and the own score (1)."""
 
 
+@suggests_keywords
 @dataclass(frozen=True, eq=False)
 class ScoreCalibration:
     """Null distribution of the best score of a search, for the scores of any engine.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_real, suggests_keywords
 from ..errors import TargetError
 from .detection import correlation_threshold, roc, trellis_detection
 from .distances import check_correlation
@@ -86,6 +86,7 @@ class Plan:
         return table + "\n\nassuming\n" + "\n".join(f"  - {line}" for line in self.assumptions)
 
 
+@suggests_keywords
 def plan(
     *,
     correlation: float,
