@@ -117,7 +117,7 @@ bench: $(VENV)/bench
 # Enrolment, calibration and identification of the cameras of a folder of real photographs, as VISION and Dresden are
 # laid out: make cameras DATA=folder, with SIZE=512 if the photographs have fewer than 1024 pixels a side.
 cameras: $(VENV)/bench
-	$(BIN)/python benchmarks/camera_photographs.py --data $(DATA) $(if $(SIZE),--size $(SIZE)) --json build/cameras.json
+	$(BIN)/python benchmarks/camera_photographs.py --data "$(or $(DATA),$(error set DATA=folder))" $(if $(SIZE),--size $(SIZE)) --json build/cameras.json
 
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench

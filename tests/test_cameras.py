@@ -58,6 +58,7 @@ def photographs(tmp_path_factory):
             path = folder / f"{camera}{number}.jpg"
             exif = Image.Exif()
             exif[0x010F], exif[0x0110], exif[0x0112] = "Maker", f"Model {camera}", 6
+            exif[0x0110] = "MAKER Model b" if camera == "b" else exif[0x0110]  # as some cameras write it
             Image.fromarray(shot(rng, own)).save(path, quality=92, exif=exif)
             files[camera].append(path)
     return files
@@ -149,6 +150,7 @@ def test_the_orientation_of_exif_is_not_applied(photographs):
     found = cameras.read_photograph(photographs["a"][0], size=SIZE)
     assert found.exif == {"model": "Maker Model a", "orientation": "6"}
     assert (found.width, found.height) == (WIDTH, HEIGHT)
+    assert cameras.read_photograph(photographs["b"][0], size=SIZE).exif["model"] == "MAKER Model b"
 
 
 # The database
@@ -318,6 +320,9 @@ def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, t
     assert "'d' is excluded, because the photograph shows the same scene as shared.png" in found.conclusion()
     cameras.write_report(tmp_path / "r.html", database, found, command="none")
     assert "a photograph of the same scene is enrolled" in (tmp_path / "r.html").read_text()
+    cameras.write_matrix(tmp_path / "m.svg", [found])
+    figure = (tmp_path / "m.svg").read_text()
+    assert ("<circle" in figure, figure.count(">×</text>")) == (False, 1), "a dot would call the score significant"
     found = cameras.identify(database, tmp_path / "questioned.png", search=["crop"], orientations=["as stored"])
     assert (found.result, "d" in {one.camera for one in found.aligned}) == ("no match", False)
     database.remove("a")
@@ -515,19 +520,25 @@ def test_cropped_and_scaled_photographs_are_found(search, whole, tmp_path):
             if "crop" in search:
                 assert max(abs(best.alignment.left - 41), abs(best.alignment.top - 33)) <= 1
                 assert "as a crop of" in found.conclusion()
+            assert "but on a normal law of the correlations at other shifts" in found.conclusion()
+            assert "those of the calibration" not in found.conclusion(), "which it does not use"
             assert camera_reports.contradictions(found) == []
         else:
             assert (found.result, found.aligned[0].e_value > 1e-3) == ("no match", True)
             assert f"The best camera of the search for {' and '.join(search)} is" in found.conclusion()
     cameras.write_report(tmp_path / "r.html", database, found, command="none")
-    assert f"Search for {' and '.join(search)}" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert f"Search for {' and '.join(search)}" in page
+    assert "P-values of the search do not rest on known impostors" in page
+    for part in ("Tippett", "known impostors (photographs", "threshold of the score", "Orientations tried: none"):
+        assert part not in page, "no score of the whole frame was compared"
 
 
 def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photographs, tmp_path):
     with pytest.raises(ValueError, match="remove each camera and enroll all of its photographs again with keep_"):
         cameras.identify(enrolled, photographs["a"][6], search=["crop"])
     with pytest.raises(
-        cameras.PhotographError, match=r"; search for crops and scaled copies with --search crop,scale$"
+        cameras.PhotographError, match=r"; or search for crops and scaled copies with --search crop,scale$"
     ):
         cameras.identify(whole[0], photographs["a"][6])
     Image.open(photographs["a"][6]).crop((0, 0, 120, 100)).save(tmp_path / "small.png")  # smaller than the crop
@@ -535,7 +546,7 @@ def test_a_search_needs_fingerprints_and_names_what_to_do(enrolled, whole, photo
         cameras.PhotographError, match=r"small\.png: has 120 x 100 .*; or remove each camera and enroll"
     ):
         cameras.identify(enrolled, tmp_path / "small.png")
-    with pytest.raises(cameras.PhotographError, match=r"neither scaled nor cropped.* as a camera; search for crops"):
+    with pytest.raises(cameras.PhotographError, match=r"neither scaled nor cropped.* as a camera; or search for crops"):
         cameras.identify(whole[0], tmp_path / "small.png", search=["scale"])
     with pytest.raises(ValueError, match="search must name crop and scale, got zoom"):
         cameras.identify(whole[0], photographs["a"][6], search=["zoom"])
@@ -656,6 +667,7 @@ def test_photographs_of_unknown_cameras_are_grouped(photographs, tmp_path):
     assert found.same_scene == [(str(photographs["a"][0]), str(copy))]
     code, shown = run("group", *files, "--size", SIZE, "--json")
     assert (code, json.loads(shown[shown.index("{") :])["groups"]) == (0, found.groups)
+    check(0, f"photographs that match no other: 2\n  {files[7]}\n  {files[8]}\n", "group", *files, "--size", SIZE)
 
 
 def test_likelihood_ratios_are_exported_for_lir(enrolled, tmp_path):

@@ -202,13 +202,15 @@ class Identification:
         """Return the result and its limits in words."""
         level = f"at a false-alarm rate of {self.false_alarm:g} over {self._searched}"
         if self.result == "match":
-            words = [self._match_words(level), *self._further_words(), OF_A_SENSOR]
+            is_scored = isinstance(self.best, CameraMatch) or bool(self.best and self._unedited(self.best))
+            words = [self._match_words(level), *self._further_words(), OF_A_SENSOR, *[LIKE_THE_KNOWN] * is_scored]
         elif self.result == "inconclusive":
             others = [] if isinstance(self.best, AlignedMatch) else self._aligned_best_words()
             words = [self._inconclusive_words(level), *self._further_words(), *others, ANOTHER_COPY]
         else:
             words = [f"No match {level}.", *self._best_words(), NOT_EXCLUDED]
-        return " ".join([*words, *map(_scene, self.excluded), *self.warnings])
+        law = [OTHER_SHIFTS] if self.aligned else []
+        return " ".join([*words, *law, *map(_scene, self.excluded), *self.warnings])
 
     @property
     def _searched(self) -> str:
@@ -343,9 +345,10 @@ PLAIN = (
 )
 """Fields that records contain unchanged."""
 
-OF_A_SENSOR = (
-    "The result concerns the sensor that took the photograph, not the person, time or place, and it holds for "
-    "photographs like those of the calibration."
+OF_A_SENSOR = "The result concerns the sensor that took the photograph, not the person, time or place."
+LIKE_THE_KNOWN = "It holds for photographs like those of the calibration."
+OTHER_SHIFTS = (
+    "P-values of the search do not rest on known impostors, but on a normal law of the correlations at other shifts."
 )
 NOT_EXCLUDED = (
     "This does not exclude the cameras, because the pattern may be hidden in dark, saturated, strongly compressed or "
@@ -627,7 +630,7 @@ class _Comparison:
 
     def _other_sizes(self, photograph: Photograph) -> str:
         advice = "search for crops and scaled copies with --search crop,scale"
-        advice = f"; {advice}" if self.whole else f"; or remove each camera and {ENROLL_WHOLE}, and {advice}"
+        advice = f"; or {advice}" if self.whole else f"; or remove each camera and {ENROLL_WHOLE}, and {advice}"
         is_searched = set(self.search) == set(SEARCHES)
         return _other_sizes(photograph, [*self.cameras.values()], "" if is_searched else advice)
 

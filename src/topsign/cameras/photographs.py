@@ -366,9 +366,9 @@ def _exif(image: Any) -> dict[str, str]:
     except Exception:  # damaged EXIF does not affect the pixels
         return {}
     base = ExifTags.Base
-    makes = [_text(tags.get(tag)) for tag in (base.Make, base.Model)]
+    make, model = (_text(tags.get(tag)) for tag in (base.Make, base.Model))
     found = {
-        "model": " ".join(one for one in makes if one),
+        "model": model if model.lower().startswith(make.lower()) else f"{make} {model}".strip(),
         "date": _text(details.get(base.DateTimeOriginal) or tags.get(base.DateTime)),
         "orientation": _text(tags.get(base.Orientation)),
         "software": _text(tags.get(base.Software)),

@@ -22,7 +22,7 @@ from .. import __version__
 from .._files import write_file
 from .._page import PALETTE, document, table_rows
 from ..significance import probabilities, probability_text
-from .alignment import CUSTOMARY, NEIGHBORHOOD
+from .alignment import BLOCK, CUSTOMARY, NEIGHBORHOOD
 from .calibration import CameraCalibration
 from .database import CameraDatabase
 from .fingerprint import DARK, FLAT, MIN_USABLE, N_LEVELS, SATURATED, SIGMA, WAVELET, WINDOWS
@@ -45,6 +45,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 56, 46, 26
 N_BINS = 60
 MATRIX_ROWS = 6  # a figure cannot be divided between pages, so tall ones would leave a third of a page empty
 
+OUTLINED = 'fill="var(--ink)" stroke="var(--page)" stroke-width="3" paint-order="stroke"'
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
 
@@ -55,6 +56,7 @@ STYLE = (
     "<style>@page{size:A4;margin:15mm}.files{font-size:.78rem}.files code{white-space:nowrap}summary{cursor:pointer}"
     ".unsure{color:var(--gold);font-weight:650}.photograph{display:flex;gap:1rem;align-items:flex-start}"
     ".photograph img{max-width:11rem;max-height:11rem}.photograph>div{flex:1;min-width:0}"
+    ".numbers td:first-child{min-width:7rem}.numbers td[data-label=Region]{white-space:normal}"
     ".signatures{display:grid;grid-template-columns:1fr 1fr;gap:2rem;margin-top:2.5rem;break-inside:avoid}"
     ".signatures div{border-top:1px solid var(--ink);padding-top:.2rem}"
     ".summary td:nth-child(n+5){white-space:nowrap}.facts td:last-child{overflow-wrap:anywhere}"
@@ -91,11 +93,11 @@ LIMITS = (
 def report_record(database: CameraDatabase, found: Identification, *, command: str) -> dict[str, Any]:
     """Return the report of ``found``, an identification in ``database`` by ``command``, as plain values."""
     record = found.to_json() | _context(database, [found], command)
-    record["parameters"] |= {
-        "comparisons": found.n_comparisons,
-        "threshold of the score": f"{found.threshold:.5f}",
-        "shifts and scales": found.n_trials,
-    }
+    if found.n_comparisons:
+        threshold = f"{found.threshold:.5f}" if math.isfinite(found.threshold) else "none at this false-alarm rate"
+        record["parameters"] |= {"comparisons": found.n_comparisons, "threshold of the score": threshold}
+    if found.n_trials:
+        record["parameters"]["shifts and scales"] = found.n_trials
     return record
 
 
@@ -106,6 +108,7 @@ def _context(database: CameraDatabase, judged: list[Identification], command: st
 
     reported = [camera for found in judged for camera in found.reported]
     neighborhood = 2 * NEIGHBORHOOD + 1
+    searched = f"; in the search at the best shift, among shifts of equal remainder modulo {BLOCK}"
     return {
         "enrolled": {camera: database.camera(camera).photographs for camera in dict.fromkeys(reported)},
         "database": {
@@ -124,7 +127,8 @@ def _context(database: CameraDatabase, judged: list[Identification], command: st
             "false-alarm rate": judged[0].false_alarm,
             "search": ", ".join(judged[0].search) or "none",
             "same scene": f"at most {MAX_DIFFERENT} of {SCENE_BITS} bits of the signatures differ",
-            "PCE": f"at shift zero, neighbourhood {neighborhood} x {neighborhood}, threshold {CUSTOMARY:g}",
+            "PCE": f"at shift zero, neighbourhood {neighborhood} x {neighborhood}"
+            f"{searched if judged[0].search else ''}; threshold {CUSTOMARY:g}",
         },
         "software": {
             "topsign": __version__,
@@ -250,9 +254,10 @@ def _body(found: Identification, record: dict[str, Any], title: str, with_thumbn
     yield '<h2 id="photograph">Photograph</h2>'
     yield from _photograph(found, with_thumbnail)
     yield '<h2 id="cameras">Cameras</h2>'
+    tried = f" Orientations tried: {escape(', '.join(found.orientations))}." if found.orientations else ""
     yield (
         f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
-        f"size. Orientations tried: {escape(', '.join(found.orientations)) or 'none'}.</p>"
+        f"size.{tried}</p>"
     )
     yield from _tables(found)
     yield _explained([found])
@@ -299,7 +304,8 @@ def _case_body(
             yield f"<figure>{matrix_figure(dict(scored[start : start + n_rows]))}</figure>"
         yield (
             "<p class='muted'>The darker a cell, the smaller the p-value of its comparison; cells with a dot are "
-            "significant at the false-alarm rate of the photograph.</p>"
+            "significant at the false-alarm rate of the photograph. Cells with a cross belong to cameras that are "
+            "excluded, because a photograph of the same scene is enrolled.</p>"
         )
     for number, found in enumerate(judged, 1):
         yield f'<h2 id="photograph-{number}">{number}. {escape(Path(found.photograph.path).name)}</h2>'
@@ -375,7 +381,10 @@ def _calibration(shown: list[Identification]) -> Iterator[str]:
     """Yield the null distributions of these photographs, and the likelihood ratios."""
     calibration = shown[0].calibration
     yield '<h2 id="calibration">Calibration</h2>'
-    nulls = {calibration.null(one.condition).condition: one for one in shown}
+    nulls = {calibration.null(one.condition).condition: one for one in shown if one.scores}
+    if not nulls:
+        yield "<p>No photograph was compared as a whole frame, so the known scores do not apply.</p>"
+        return
     for condition, one in sorted(nulls.items()):
         yield f"<p>{escape(calibration.statement(condition))}</p><figure>"
         is_single = len(shown) == 1 and one.candidates
@@ -568,7 +577,7 @@ def matrix_figure(numbered: Mapping[int, Identification]) -> str:
         parts.append(
             f'<text x="{left - 6:.1f}" y="{y + 13:.1f}" text-anchor="end" fill="var(--ink)">{escape(label)}</text>'
         )
-        needed = math.log10(found.false_alarm / max(1, found.n_comparisons))
+        needed, excluded = math.log10(found.false_alarm / found.n_comparisons), {one.camera for one in found.excluded}
         for column, camera in enumerate(cameras):
             x, score = left + cell * column, found.scores.get(camera)
             shade = 0.0 if score is None else min(1.0, null.log10_p_value(score) / needed)
@@ -576,6 +585,9 @@ def matrix_figure(numbered: Mapping[int, Identification]) -> str:
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell - 1:.1f}" height="17" fill="var(--blue)" '
                 f'fill-opacity="{shade:.3f}" stroke="var(--faint)"/>'
             )
-            if score is not None and score >= found.threshold:
-                parts.append(f'<circle cx="{x + cell / 2 - 0.5:.1f}" cy="{y + 8.5:.1f}" r="3.5" fill="var(--page)"/>')
+            middle = x + cell / 2 - 0.5
+            if camera in excluded:
+                parts.append(f'<text x="{middle:.1f}" y="{y + 12.5:.1f}" text-anchor="middle" {OUTLINED}>×</text>')
+            elif score is not None and score >= found.threshold:
+                parts.append(f'<circle cx="{middle:.1f}" cy="{y + 8.5:.1f}" r="3.5" fill="var(--page)"/>')
     return "".join(parts) + "</svg>"

@@ -286,7 +286,7 @@ def group(
     lines = []
     for number, files in enumerate(found.groups, 1):
         lines += [f"group {number}: {len(files):,} photographs", *(f"  {file}" for file in files)]
-    lines.append(f"photographs that match no other: {len(found.single):,}")
+    lines += [f"photographs that match no other: {len(found.single):,}", *(f"  {file}" for file in found.single)]
     lines += [f"{one} and {other} show the same scene, so they were not compared" for one, other in found.same_scene]
     record = {"groups": found.groups, "single": found.single, "same_scene": found.same_scene}
     _finish("\n".join(lines), record, found.refused, json)
@@ -403,4 +403,5 @@ def _show(found: Identification) -> None:
     for rows in filter(None, tables):
         show_rows(rows, list(rows[0]), left=("camera", "region", "orientation"))
     console.print(f"\n{found.conclusion()}")
-    console.print(f"\n{found.calibration.statement(found.condition)}")
+    if found.scores:
+        console.print(f"\n{found.calibration.statement(found.condition)}")
