@@ -56,6 +56,17 @@ def parts(made):
     return made[1].parts
 
 
+def test_legends_lie_inside_their_figures(parts):
+    for part, data in parts.items():
+        with report.page.house_style():
+            for name, figure in report.PARTS[part].draw(data).items():
+                report.page.png(figure)  # sets the layout
+                (legend,) = figure.legends
+                box = legend.get_window_extent()
+                assert 0 <= box.x0, name
+                assert box.x1 <= figure.bbox.width, name
+
+
 # Numbers
 
 

@@ -113,8 +113,7 @@ def draw_table(found: Table) -> dict[str, Figure]:
         row = found.of(method)
         bits, lost = [one.storage for one in row.cells], [one.lost for one in row.cells]
         reach = [2 * one.standard_error for one in row.cells]
-        label = f"{method} (beyond the paper)" if row.ours else method
-        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=label)
+        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=method)
         printed = [(one.storage, one.published.lost) for one in row.cells if one.published is not None]
         axes.plot([at for at, _ in printed], [drop for _, drop in printed], color=color, marker=marker, **hollow)
     axes.plot([], [], color=GREY, marker="o", label="printed in the paper", **hollow)
@@ -158,7 +157,7 @@ def draw_energy(found: Energy) -> dict[str, Figure]:
         ("Shannon's limit", found.shannon, {"color": GREY, "linestyle": (0, (1, 1.2))}),
         ("adaptive codes (entropy)", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
         ("grouped codes", found.grouped, {"color": INK, "linestyle": (0, (8, 2))}),
-        ("ideal 1-bit vector quantiser on a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
+        ("ideal quantiser of a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
         ("signs of a subspace", found.signs, {"color": ORANGE, "linestyle": "--"}),
     ]
     for label, shares, style in lines:
