@@ -61,9 +61,3 @@ def run_commands(wanted, folder):
     done = subprocess.run(program, input=json.dumps(wanted), capture_output=True, text=True, cwd=folder, env=settings)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def files_of(code):
-    """Return the names of files that code reads or writes in its working directory."""
-    names = re.findall(r"(?<![/\w.])[\w-]+(?:\.[\w-]+)*\.(?:topsign|npy|npz|parquet|pt|csv|png|onnx)\b", code)
-    return {name for name in names if not name.startswith("topsign")}

@@ -70,22 +70,3 @@ def test_plan_draws(tmp_path, suffix):
     result = run("plan", *TARGET, "--plot", str(tmp_path / f"plan.{suffix}"))
     assert result.exit_code == 0
     assert (tmp_path / f"plan.{suffix}").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["plan", "--correlation", "0.07", *TARGET[2:4], "--false-alarm", "1e-9", *TARGET[6:]], 1, "cannot be reached"),
-        (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
-        (
-            ["plan"],
-            2,
-            "give --correlation, --false-alarm and --n-features to plan a code, or --recall to plan machines",
-        ),
-    ],
-)
-def test_mistakes_are_explained_without_a_traceback(arguments, code, words):
-    result = run(*arguments)
-    assert result.exit_code == code
-    assert words in " ".join(result.output.replace("│", " ").split())
-    assert "Traceback" not in result.output

@@ -112,18 +112,6 @@ def test_trellis_codes_are_deduplicated_at_a_rate_once_calibrated(folder):
     assert [row["id"] for row in json.loads(Path("groups.json").read_text())] == [0, 300, 1, 301]
 
 
-def test_matches_above_a_threshold_need_no_calibration(folder):
-    run("build signals.npy -o t.topsign --n-bytes 32 --basis hadamard")
-    rows = json.loads(run("search t.topsign queries.npy --threshold 0.6 --json"))
-    assert [row["id"] for row in rows] == [42, 7]
-    assert "-k has no effect with --threshold" in run("search t.topsign queries.npy --threshold 0.6 -k 1", code=2)
-
-
-def test_entries_are_lines_of_json_or_a_list(built):
-    assert json.loads(run("get a.topsign 1 2 --json")) == [{"id": 1, "metadata": None}, {"id": 2, "metadata": None}]
-    run("list a.topsign --limit -3", code=2)
-
-
 def test_queries_are_numbered_through_the_files(built):
     """The first file has ten queries, so the second begins with query 10."""
     signals = np.load("signals.npy")
@@ -177,18 +165,6 @@ def test_add_with_ids_and_metadata(built):
     assert '{"row": 42}' in run("search a.topsign queries.npy -k 2 --with-metadata")
     np.save("gone.npy", np.arange(300))
     assert "300 removed, 300 entries left" in run("remove a.topsign --ids gone.npy")
-
-
-def test_a_sign_index(folder):
-    run("build signals.npy -o s.topsign --family sign --n-bytes 32 --random-state 3")
-    index = ts.open_index("s.topsign")
-    assert (index.family, index.recipe.n_pool, index.recipe.code_bytes) == ("sign", 256, 32)
-    rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --json"))
-    assert [row["id"] for row in rows] == [42, 7]
-    run("export s.topsign -o s.npz --form bits")
-    with np.load("s.npz") as stored:
-        np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes.data)
-    assert "bits per dimension 2.0" in run("inspect s.topsign")
 
 
 def test_inspect_estimates_searches(built):
@@ -408,13 +384,6 @@ def test_integer_ids_are_read_from_text(built):
     ts.Index(N_FEATURES, family="grouped", n_bytes=8, path="empty.topsign").close()
     run("add empty.topsign two.npy --ids ids.txt")
     assert json.loads(run("list empty.topsign --json")) == ["700", "701"]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_a_written_file_is_reported(built, suffix):
-    output = f"found.{suffix}"
-    assert run(f"search a.topsign queries.npy -k 3 -o {output}") == f"{output}: 6 rows"
-    assert json.loads(run(f"search a.topsign queries.npy -k 3 -o {output} --json")) == {"output": output, "rows": 6}
 
 
 def strict_json(text):

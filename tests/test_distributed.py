@@ -275,12 +275,8 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
     assert (ids[3] in index, "nobody" in index, 6000 in index, None in index) == (True, False, False, False)
     with pytest.raises(KeyError):
         index["nobody" if texts else 6000]
-    with pytest.raises(ValueError, match=r"ids must be in the index, but (nobody|6000) (is )?not"):
-        index.get(["nobody" if texts else 6000])
     with pytest.raises(ValueError, match="where names the field 'size', which no entry has"):
         index.search(queries, where="size > 3", among=some)
-    with pytest.raises(ValueError, match="is not a condition"):
-        index.search(queries, where="size >")
     if texts:
         assert_same_pairs(index, memory, monkeypatch, [{"false_alarm": 1e-3}, {"k": 1}])
     exact = dict(zip(ids, signals, strict=True))
@@ -331,12 +327,6 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
         other.remove([0, 5, 7])
     other.remove([0])  # no other client changed it
     assert 0 in index
-    with pytest.raises(ValueError, match="ids must be in the index, but 3 is not"):
-        index.remove([2, 3])
-    with pytest.raises(ValueError, match="ids must be new, but 5 is in the index already; upsert replaces"):
-        index.add(signals[:1], ids=[5])
-    with pytest.raises(TypeError, match="the ids of this index are integers, got texts"):
-        index.upsert(signals[:1], ids=["five"])
     memory.remove([0])
     index.refresh()
     index.compact()

@@ -6,7 +6,7 @@ import runpy
 import sys
 
 import pytest
-from pages import ENGINE_PAGES, PAGES, ROOT, blocks, commands, files_of, run_blocks, run_commands
+from pages import ENGINE_PAGES, PAGES, ROOT, commands, run_blocks, run_commands
 
 pytestmark = pytest.mark.slow
 
@@ -57,21 +57,6 @@ def test_notebooks_run_and_are_stored_without_outputs(notebook, tmp_path, monkey
         exec(compile("".join(cell["source"]), f"{notebook.name}, code cell {number}", "exec"), namespace)
     assert capsys.readouterr().out
     assert not [*tmp_path.iterdir()], "notebooks leave no files behind"
-
-
-def test_pages_and_examples_write_different_files():
-    """Pages can then be run in any order in one folder."""
-    owners = {}
-    for page in RUN_HERE:
-        code = [*blocks(page, "python"), *(" ".join(command) for command, _ in commands(page))]
-        for name in files_of("\n".join(code)):
-            owners.setdefault(name, set()).add(name_of(page))
-    for example in EXAMPLES:
-        for name in files_of(example.read_text()):
-            owners.setdefault(name, set()).add(example.name)
-    shared = {name: pages for name, pages in owners.items() if len(pages) > 1}
-    assert not shared, f"choose other names: {shared}"
-    assert len(owners) > 10
 
 
 def test_links_lead_to_files_that_exist():

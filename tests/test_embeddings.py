@@ -89,25 +89,6 @@ def assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads):
     assert (encoder.transform(signals) != codes.to_sparse()).nnz == 0
 
 
-@pytest.mark.parametrize(
-    ("n", "n_bits", "n_pool"),
-    [
-        (2, 1, 2),
-        (3, 3, 3),
-        (64, 63, 64),
-        (100, 65, 129),
-        (127, 127, 127),
-        (384, 24, 384),
-        (1000, 128, 1000),
-        (8191, 512, 8191),
-    ],
-)
-def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool):
-    """Dense, sparse and integer signals; the latter two have tied projections."""
-    signals = np.vstack([rng.standard_normal(n), np.eye(1, n), rng.integers(1, 3, n)]).astype(np.float32)
-    assert_encoder_is_the_definition(signals, n_bits, n_pool, n_threads=2)
-
-
 @given(st.data(), st.integers(1, 140), st.integers(1, 300))
 def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
     values = st.integers(-3, 3) | st.floats(-1e6, 1e6, width=32)

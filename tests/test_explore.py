@@ -119,26 +119,6 @@ def test_regions_are_searched_on_request(rng):
     assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
-@pytest.mark.parametrize("options", [{}, {"basis": "hadamard", "center": False}])
-@pytest.mark.filterwarnings("ignore:axes of 16 features")
-def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
-    signals = rng.standard_normal((300, 16)).astype(np.float32)
-    with ts.Index(16, n_bytes=8, random_state=7, path=tmp_path / "it.topsign", **options) as made:
-        made.add(signals, metadata=[{"row": row} for row in range(300)])
-    with ts.open_index(tmp_path / "it.topsign") as index:
-        client = TestClient(make_app(index, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
-        summary = client.get("/secret/api/summary").json()["index"]
-        assert (summary["n_entries"], summary["description"]) == (300, repr(index))
-        assert client.get("/secret/api/entries").json()["entries"][3]["id"] == 3
-        for found in (
-            client.get("/secret/api/neighbors?id=7").json()["neighbors"],
-            client.post("/secret/api/search", content=str(signals[7].tolist()).encode()).json()["neighbors"],
-        ):
-            assert found[0]["id"] == 7
-            # With learned axes there is no null distribution without calibration.
-            assert (found[0]["p_value"] is None) == (options == {})
-
-
 def test_only_the_page_itself_is_answered(client):
     page = client.get("/secret/")
     assert page.status_code == 200

@@ -101,21 +101,6 @@ def test_codes_without_an_index_and_empty_codes(rng, form):
     assert empty.recipe == encoder.recipe_
 
 
-def test_the_schema_says_what_the_columns_are(rng):
-    table = export.to_arrow(make_index(rng))
-    assert table.schema.names == ["id", "code", "metadata"]
-    assert [str(kind) for kind in table.schema.types] == ["int64", "binary", "string"]
-    told = json.loads(table.schema.metadata[b"topsign"])
-    assert (told["format"], told["form"]) == (1, "codes")
-    recipe = told["recipe"]
-    assert [recipe[name] for name in ("family", "n_bits", "n_pool", "seed")] == ["adaptive", 12, 100, 7]
-    sparse = export.to_arrow(make_index(rng), form="sparse").schema
-    assert [str(sparse.field(name).type) for name in ("locations", "signs")] == [
-        "list<item: int32>",
-        "list<item: int8>",
-    ]
-
-
 def test_rows_may_be_filtered_and_reordered(rng):
     index = make_index(rng)
     table = export.to_arrow(index, form="sparse")

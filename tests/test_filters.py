@@ -210,11 +210,3 @@ def test_fields_are_those_of_living_entries():
             found(index, "a == 1 or b == 2")
         assert found(index, "b == 2") == [2]
         index.compact()
-
-
-def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):
-    index = ts.Index(16, family="adaptive", n_bits=4)
-    for value in (np.arange(3), datetime.date(2020, 1, 1)):
-        with pytest.raises(ValueError, match=r"use numbers, strings, and dates as strings \(\.isoformat"):
-            index.add(rng.standard_normal((1, 16)), metadata=[{"a": value}])
-    assert len(index) == 0

@@ -148,16 +148,6 @@ def test_a_signal_that_the_pool_misses_is_named(device):
         index.add(signal[np.newaxis], device=device)
 
 
-def test_columns_in_another_order_are_refused_by_a_device_too():
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame(some_signals(20, 8), columns=list("abcdefgh"))
-    options = {"basis": "hadamard", "center": False, "random_state": 1}
-    for encoder in (ts.Encoder(n_bytes=4, **options), ts.Encoder(family="adaptive", n_bits=2, random_state=1)):
-        held = encoder.fit(table).to(WithoutKernels())
-        with pytest.raises(ValueError, match="column 0 is 'h', and was 'a'"):
-            held.encode(table[list("hgfedcba")])
-
-
 class WithoutKernels(EmulatedDevice):
     """Device that provides only memory."""
 

@@ -8,7 +8,6 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,33 +232,6 @@ def test_a_planted_pipe_does_not_block(filled):
 
 
 # Threads and forks
-
-
-def test_opening_and_closing_in_threads(filled):
-    problems, stop, other = [], threading.Event(), filled.with_name("other.topsign")
-    shutil.copytree(filled, other)
-    with ts.open_index(other) as index:
-        index.remove(range(10))
-
-    def work(path, expected):
-        while not stop.is_set():
-            try:
-                with ts.open_index(path, readonly=True) as index:
-                    index.search(np.ones((1, N_FEATURES)), k=3)
-                    if len(index) != expected:
-                        problems.append(len(index))
-            except Exception as error:
-                problems.append(error)
-
-    threads = [threading.Thread(target=work, args=(path, n)) for path, n in 2 * [(filled, 40), (other, 30)]]
-    for thread in threads:
-        thread.start()
-    time.sleep(1.5)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if str(filled.parent) in line]
 
 
 def test_children_forked_while_threads_open_do_not_hang(filled):

@@ -272,19 +272,6 @@ def test_range_searches_are_exact(path, rng, kind, metric, n_bits):
             assert_array_equal(found.ids[found.starts[row] : found.starts[row + 1]], expected)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", ["adaptive", "chosen"])
-def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
-    index, options = make_index(kind, 32, metric=metric)
-    signals = fill(index, rng)
-    queries = draw_signals(rng, 5)
-    naive = Naive(index, kind, 32, signals, queries)
-    for scoring in ("hamming", "asymmetric"):
-        found = index.search(queries, k=len(signals), scoring=scoring, **options)
-        expected = [[naive.p_value(row, i, scoring) for i in found.ids[row]] for row in range(5)]
-        assert_allclose(found.p_values, expected, rtol=P_VALUE_ERROR)
-
-
 @pytest.mark.parametrize(
     ("kind", "metric", "scoring"),
     [

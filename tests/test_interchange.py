@@ -5,7 +5,6 @@ import pyarrow
 import pytest
 import torch
 from numpy.testing import assert_array_equal
-from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
 from topsign.projections import Projected
@@ -77,18 +76,6 @@ def test_the_same_answers_from_every_form(signals, form):
     index.add(given)
     assert_array_equal(index.search(given, k=1).ids[:, 0], range(20))
     assert_array_equal(ts.query_bits(FORMS[form](plain.project(signals))), ts.query_bits(plain.project(signals)))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_classifiers_take_every_form(signals, form):
-    signals = signals.astype(np.float64)  # dtype to which scikit-learn converts lists
-    labels = np.arange(20) % 3
-    given = FORMS[form](signals)
-    make = {"n_bytes": 16, "random_state": 7}
-    plain = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(signals, labels)
-    other = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(given, torch.from_numpy(labels))
-    assert_array_equal(other.decision_function(given), plain.decision_function(signals))
-    assert type(other.predict(given)) is np.ndarray
 
 
 def test_a_tensor_is_not_copied():

@@ -183,18 +183,6 @@ def test_adaptive_codes_equal_the_reference(rng, n_bits, n_pool):
         assert chosen.valid_codes(layout, codes).all()
 
 
-@given(st.data(), st.integers(1, 400))
-def test_any_code_survives_packing(data, n_pool):
-    locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
-    bits = data.draw(st.lists(st.booleans(), min_size=len(locations), max_size=len(locations)))
-    layout, chosen = Layout(len(locations), n_pool), kernels.active()
-    codes = chosen.pack_codes(layout, np.array([locations], np.int32), np.uint8([reference.pack(bits)]))
-    assert_array_equal(codes, [reference.pack_compact(locations, bits, n_pool)])
-    again = chosen.unpack_codes(layout, codes)
-    assert_array_equal(again[0], [locations])
-    assert_array_equal(again[1], [reference.pack(bits)])
-
-
 @given(st.integers(1, 300), st.integers(0, 2**32), st.data())
 def test_arbitrary_bytes_unpack_to_locations_of_the_pool(n_pool, seed, data):
     layout = Layout(data.draw(st.integers(1, n_pool)), n_pool)
@@ -237,16 +225,6 @@ def test_set_coder_equals_the_reference_and_the_bound(rng, n_bits, n_pool):
         trimmed = np.ascontiguousarray(coded[:, : lengths.max()])
         for stored in (coded, trimmed):
             assert_array_equal(chosen.decode_sets(stored, n_bits, n_pool), sets)
-
-
-@given(st.integers(1, 200), st.data())
-def test_any_set_survives_the_coder(n_pool, data):
-    locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
-    expected = reference.encode_set(locations, n_pool)
-    for chosen in on_all_paths():
-        coded, lengths = chosen.encode_sets(np.array([locations], np.int32), n_pool, 64)
-        assert coded[0, : lengths[0]].tobytes() == expected
-        assert_array_equal(chosen.decode_sets(coded, len(locations), n_pool), [locations])
 
 
 @pytest.mark.parametrize(("n_features", "n_columns"), [(1, 1), (5, 33), (40, 7), (64, 96), (129, 130)])

@@ -190,12 +190,6 @@ def test_fingerprints_are_the_same_everywhere():
     }
 
 
-def test_seed_is_recorded():
-    fresh = ts.make_projection("hadamard", n_features=10)
-    again = ts.make_projection("hadamard", n_features=10, random_state=fresh.seed)
-    assert_array_equal(fresh.apply(np.arange(10)), again.apply(np.arange(10)))
-
-
 def test_without_the_library_the_first_use_raises_with_a_remedy(monkeypatch):
     def no_paths():
         raise OSError("it is not there")

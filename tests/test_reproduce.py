@@ -238,25 +238,6 @@ def test_verdicts_on_the_table_need_a_margin(parts):
     assert fates(lambda method, cell: 5.0 if "computation" in method else as_printed(method, cell))[1:3] == [NO, NO]
 
 
-def test_the_summary_has_every_claim_by_its_verdict():
-    claims = [
-        verdicts.Claim("", brief, where, outcome, "", "")
-        for brief, where, outcome in (
-            ("few bits", "text", OPEN),
-            ("order", "Figure 3", YES),
-            ("loss at 128", "Table I", NO),
-            ("bound", "Theorem 2", CORRECTED),
-            ("size", "Figure 3", INCONSISTENT),
-            ("loss at 32", "Table I", YES),
-        )
-    ]
-    assert verdicts.summarize(claims) == (
-        "2 of 4 claims hold: order (Figure 3); loss at 32 (Table I).\nDifferent: loss at 128 (Table I).\n"
-        "Open: few bits (text).\nCorrected: bound (Theorem 2).\nInconsistent: size (Figure 3)."
-    )
-    assert verdicts.summarize(claims[:1]) == "0 of 1 claims hold.\nOpen: few bits (text)."
-
-
 def test_a_longer_run_judges_equal_storage(parts):
     found, long_run = parts["table"], verdicts.load_long_run()
     assert long_run["n_seeds"] >= 100

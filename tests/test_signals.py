@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign._rows import SparseRows
 from topsign.signals import FilesRows, Place, open_file, open_files
-from topsign.signals import tables as reader
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -223,35 +222,6 @@ def test_polars_frames_are_tables(signals):
     wide = polars.DataFrame({f"f{i}": signals[:, i] for i in range(N_FEATURES)})
     assert plain.add_table(wide).tolist() == list(range(50, 100))
     assert plain.add(wide).tolist() == list(range(100, 150))
-
-
-def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch):
-    """The identity of a file reads its first and last signal; rows may be read backwards and across groups."""
-    signals = rng.standard_normal((3000, 16)).astype(np.float32)
-    parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
-    decoded, batches = [], reader.TableRows._decoded
-
-    def counted(*arguments):
-        for batch in batches(*arguments):
-            decoded.append(len(batch))
-            yield batch
-
-    file = open_file(Place.at(tmp_path / "a.parquet"))
-    monkeypatch.setattr(reader.TableRows, "_decoded", counted)
-    file.identity()
-    assert sum(decoded) == 2 * reader.BATCH_ROWS + 500  # for the shape, the first signal and the last one
-    rows = file.rows()
-    for start, stop in [
-        (0, 1),
-        (2999, 3000),
-        (499, 501),
-        (501, 2000),
-        (2000, 2000),
-        (2600, 2700),
-        (3000, 3000),
-        (3, 9),
-    ]:
-        assert_array_equal(rows[start:stop], signals[start:stop])
 
 
 def test_a_row_group_is_not_held_while_its_signals_are_read(tmp_path, rng):

@@ -13,7 +13,7 @@ from small import make_index
 import topsign as ts
 from topsign.store import backends, folder_store, stored_columns, versions
 from topsign.store.backends import LocalFolder
-from topsign.store.versions import FORMAT, UnknownOutcomeError
+from topsign.store.versions import UnknownOutcomeError
 
 pytestmark = pytest.mark.core
 posix = pytest.mark.skipif(os.name == "nt", reason="needs links")
@@ -73,12 +73,6 @@ def test_files_of_others_are_kept(filled, signals, monkeypatch):
 
 
 # Versions that readers refuse
-
-
-def test_a_manifest_of_a_later_format_is_not_called_damaged(filled):
-    rewrite(filled, manifest=lambda record: record.update(format=FORMAT + 1))
-    with pytest.raises(ts.StorageError, match=rf"json: format {FORMAT + 1}; this library .*: upgrade topsign$"):
-        ts.open_index(filled)
 
 
 @pytest.mark.parametrize("limit", ["versions", "bytes"])
