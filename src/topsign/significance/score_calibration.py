@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_choice, check_count, check_false_alarm, suggests_keywords
+from .._checks import check_choice, check_count, check_false_alarm, check_positive, suggests_keywords
 from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
@@ -91,10 +91,10 @@ class ScoreCalibration:
     For other numbers of entries, thresholds follow a line in their logarithm. Its slope comes from the lists: the
     score of rank r is the best of a random share f of the entries with probability ``f * (1 - f) ** (r - 1)``. Entries
     must be added like those that are there. Small samples cannot show that the line is straight, so extrapolated
-    thresholds are higher by the curvature that the lists leave possible (1.28 standard errors above the estimate). If
-    thresholds bend upwards over these shares (heavy tails), or if only best scores are known, nothing is extrapolated:
-    the false-alarm rate is then divided among as many corpora of the calibrated size as the entries would fill, which
-    is valid but soon exhausts the sample.
+    thresholds are higher by the curvature that the lists leave possible (1.28 standard errors above the estimate);
+    for very heavy tails and a few hundred queries this may not suffice. If thresholds bend upwards over these shares
+    (heavy tails), or if only best scores are known, nothing is extrapolated: the false-alarm rate is then divided among
+    as many corpora of the calibrated size as the entries would fill, which is valid but soon exhausts the sample.
 
     Examples
     --------
@@ -135,10 +135,10 @@ class ScoreCalibration:
         Parameters
         ----------
         scores : array of shape (n_queries, k) or (n_queries,)
-            The k best scores of each query, or only the best one. Lists of 10 to 100, of 40 queries or more, also give
-            the growth of thresholds with the number of entries. Missing hits are nan or infinitely bad, or have the
-            score that FAISS gives them. If more than a fifth of the lists repeat others, and are not integers, each
-            counts once: repeated queries are no evidence.
+            The k best scores of each query, the best first, or only the best one. Lists of 10 to 100, of 40 queries or
+            more, also give the growth of thresholds with the number of entries. Missing hits are nan or infinitely bad,
+            or have the score that FAISS gives them. If more than a fifth of the lists repeat others, and are not
+            integers, each counts once: repeated queries are no evidence.
         n_entries : int
             Number of entries that were searched.
         closer : "larger" or "smaller"
@@ -154,7 +154,7 @@ class ScoreCalibration:
             entries. Scores are compared after subtraction of its linear effect.
         """
         sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
-        lists = _as_lists(scores, sign)
+        lists = _checked_lists(scores, sign)
         n_queries, k = lists.shape
         if k > check_count(n_entries, "n_entries"):
             raise ValueError(
@@ -194,6 +194,8 @@ class ScoreCalibration:
             covariate = float(known.mean()), slope
             lists = lists - slope * (known - covariate[0])[:, np.newaxis]
         best = np.sort(lists[:, 0])
+        if options["tail"] == "normal":
+            _check_normal(best)
         k = lists.shape[1]
         if k < MIN_LIST or len(lists) < MIN_LISTS:
             return cls(best, None, covariate=covariate, **options)
@@ -248,17 +250,22 @@ class ScoreCalibration:
         with real queries that have no match.
         """
         sign = 1.0 if check_choice(closer, "closer", CLOSER) == "larger" else -1.0
+        check_positive(duplicates, "duplicates", maximum=1)
         rows: Any = vectors if hasattr(vectors, "__getitem__") and hasattr(vectors, "__len__") else np.asarray(vectors)
+        if len(rows) < 2:
+            raise ValueError(f"vectors must hold at least two entries, got {len(rows)}")
         named = np.arange(len(rows)) if ids is None else _by_query(ids, (len(rows),), "ids")
         n_wanted = min(check_count(n_queries, "n_queries"), len(rows))
         chosen = np.sort(np.random.default_rng(random_state).permutation(len(rows))[:n_wanted])
         queries = rows[chosen] if isinstance(rows, np.ndarray) else [rows[row] for row in chosen.tolist()]
-        found, hits = (np.asarray(part) for part in search(queries, min(check_count(k, "k") + 1, len(rows))))
-        if found.shape != hits.shape or found.ndim != 2 or len(found) != len(chosen):
+        parts = [np.asarray(part) for part in search(queries, min(check_count(k, "k") + 1, len(rows)))]
+        shapes = [part.shape for part in parts[:3]]
+        if len(set(shapes)) != 1 or len(shapes) != 2 or shapes[0][:-1] != chosen.shape:
             raise ValueError(
                 "search(queries, k) must return scores and ids of one shape, (n_queries, k); got shapes "
-                f"{found.shape} and {hits.shape} for {len(chosen):,} queries"
+                f"{', '.join(map(str, shapes))} for {len(chosen):,} queries"
             )
+        found, hits = parts
         values = sign * found.astype(np.float64)
         is_own = hits == named[chosen, np.newaxis]
         own = np.max(np.where(is_own, values, -np.inf), axis=1, initial=-np.inf)
@@ -278,7 +285,7 @@ class ScoreCalibration:
         values = values[np.isfinite(values[:, 0]), : max(1, min(k, values.shape[1] - 1))]
         if not len(values):
             raise ValueError("every hit is a near-duplicate of its query by the rule duplicates=; raise it or k")
-        learned = cls.fit(sign * values, n_entries=max(1, len(rows) - 1), closer=closer, tail=tail)
+        learned = cls.fit(sign * values, n_entries=len(rows) - 1, closer=closer, tail=tail)
         return replace(learned, own=True)
 
     # What the sample supports
@@ -409,7 +416,7 @@ class ScoreCalibration:
         """Return the expected number of entries without relation to the query that ``score`` at least as close.
 
         ``n_entries``, ``groups`` and ``covariates`` are as for :meth:`matches`. It is ``-log(1 - p)`` for the p-value p
-        of the search, as if entries were independent.
+        of the search, as if entries were independent, and at most 20.7.
         """
         p = self.p_value(score, n_entries, groups=groups, covariates=covariates)
         return np.asarray(-np.log1p(-np.minimum(p, 1 - 1e-9)))
@@ -489,6 +496,8 @@ class ScoreCalibration:
             raise ValueError("its values are out of range")
         if nested and groups:
             raise ValueError("groups of groups")
+        if record["tail"] == "normal":
+            _check_normal(best)
         return cls(
             best,
             slopes,
@@ -549,7 +558,7 @@ class ScoreCalibration:
             share = f"{missed / len(values):.1%}"
             lines.append(f"of {len(values):,} related queries, {missed:,} are missed ({share})")
             adjusted = self._compute(lambda _, some: some, values, groups, covariates)
-            samples.append((f"related, {share} missed", adjusted, "#D55E00"))
+            samples.append((f"related, {share} missed", adjusted[np.isfinite(adjusted)], "#D55E00"))
         if path is not None:
             self._draw(path, false_alarm, samples, now)
         return "\n".join(lines)
@@ -616,7 +625,7 @@ class ScoreCalibration:
         return 1.0 if self.closer == "larger" else -1.0
 
     def _oriented(self, scores: npt.ArrayLike) -> Float64:
-        return self._sign * np.asarray(scores, np.float64)
+        return self._sign * _as_numbers(scores)
 
     def _logarithm(self, growth: float) -> float:
         """Return the logarithm that slopes are multiplied by, with the curvature that the lists leave possible."""
@@ -797,28 +806,50 @@ class _Ranking:
         return (high - 2 * middle + low) / (high - low) if high > low else 0.0
 
 
-def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
-    """Return lists of scores that descend, larger being closer."""
+def _as_numbers(scores: npt.ArrayLike) -> Float64:
     try:
-        values = sign * np.asarray(scores, np.float64)
+        return np.asarray(scores, np.float64)
     except (TypeError, ValueError):
         raise ValueError("scores must be numbers, as many for each query; fill shorter lists with nan") from None
+
+
+def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
+    """Return lists of scores that descend, larger being closer; missing hits have -inf."""
+    values = sign * _as_numbers(scores)
     if values.ndim == 1:
         values = values[:, np.newaxis]
     if values.ndim != 2 or not values.size:
         raise ValueError(f"scores must have shape (n_queries,) or (n_queries, k), got {np.shape(scores)}")
-    if len(values) > MAX_QUERIES:
+    values = np.where(np.isnan(values) | (values == MISSING), -np.inf, values)
+    known = np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
+    if (values[:, 1:] >= values[:, :-1])[known].all() and (values[:, 1:] > values[:, :-1])[known].any():
+        closer, other = CLOSER if sign > 0 else CLOSER[::-1]
         raise ValueError(
-            f"scores of {len(values):,} queries are given, at most {MAX_QUERIES:,} are used; draw that many"
+            f"the last score of every list is the best if {closer} scores are closer; give closer={other!r} if "
+            f"{other} scores are, otherwise give the best score first"
         )
-    is_missing = np.isnan(values) | (values == MISSING)
-    lists = -np.sort(-np.where(is_missing, -np.inf, values), axis=1)
-    if not np.isfinite(lists[:, 0]).all():
-        row = int(np.argmin(np.isfinite(lists[:, 0])))
+    return -np.sort(-values, axis=1)
+
+
+def _checked_lists(scores: npt.ArrayLike, sign: float) -> Float64:
+    """Return lists to calibrate with, as :func:`_as_lists` does, but missing hits have the worst of all scores."""
+    lists = _as_lists(scores, sign)
+    if len(lists) > MAX_QUERIES:
         raise ValueError(
-            f"scores[{row}] has no finite best score; give a query without hits the worst score that a hit can have"
+            f"scores of {len(lists):,} queries are given, at most {MAX_QUERIES:,} are used; draw that many"
         )
-    return np.where(np.isfinite(lists), lists, lists[np.isfinite(lists)].min())
+    finite = np.isfinite(lists)
+    if not finite[:, 0].all():
+        raise ValueError(
+            f"scores[{int(np.argmin(finite[:, 0]))}] has no finite best score; give a query without hits the worst "
+            "score that a hit can have"
+        )
+    return np.where(finite, lists, lists[finite].min())
+
+
+def _check_normal(best: Float64) -> None:
+    if best[0] == best[-1]:
+        raise ValueError("a normal law takes at least two best scores that differ; give more scores, or another tail")
 
 
 def _distinct(lists: Float64) -> npt.NDArray[np.int64]:
