@@ -27,7 +27,7 @@ from .._files import MALFORMED, parse_json, write_file
 from .._lazy import lazy
 from .._random import RandomState
 from ..errors import CalibrationWarning, StorageError, warn
-from ..theory.tails import log_student_tail
+from ..theory.tails import fit_pareto, log_student_tail, pareto_survival
 from .likelihood_ratios import CLOSER
 from .p_values import log10_tail, probabilities
 
@@ -721,7 +721,7 @@ class ScoreCalibration:
         last, reach = float(self.best[-1]), float(scales.mean())
 
         def reached(excesses: Float64) -> Float64:
-            return np.asarray(share * _survival(excesses[:, np.newaxis], scales, shapes).mean(axis=1))
+            return np.asarray(share * pareto_survival(excesses[:, np.newaxis], scales, shapes).mean(axis=1))
 
         while reached(np.array([last - start + reach]))[0] > self.floor and reach < 1e6 * (1 + abs(last)):
             reach *= 2
@@ -748,7 +748,7 @@ class ScoreCalibration:
         first = int(np.searchsorted(self.best, self.best[-n_tail]))  # equal scores, as counts have, stay together
         n_tail = m - first
         start = float(self.best[max(first - 1, 0)] / 2 + self.best[first] / 2)
-        scale, shape = _fit_tail(self.best[-n_tail:] - start)
+        scale, shape = fit_pareto(self.best[-n_tail:] - start, MAX_SHAPE)
         heavier = 1 + shape
         spread = math.sqrt(2 * heavier / n_tail)  # of the logarithm of the scale
         slope = -(heavier / n_tail) / spread  # covariance -(1 + shape) / n
@@ -885,36 +885,3 @@ def searches_needed(false_alarm: float) -> int:
     level = check_false_alarm(false_alarm)
     by_confidence = math.log(1 - CONFIDENCE) / math.log1p(-min(EXCESS * level, 1 - 1e-12))
     return max(math.ceil(by_confidence), math.ceil(1 / level) - 1, 1)
-
-
-def _survival(excesses: Float64, scales: Float64, shapes: Float64) -> Float64:
-    """Return the survival function of generalised Pareto distributions."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        grown = np.log1p(np.maximum(shapes * excesses / scales, -1.0))
-        tails = np.where(np.abs(shapes) < 1e-6, np.exp(-excesses / scales), np.exp(-grown / shapes))
-    return np.asarray(tails)
-
-
-def _fit_tail(excesses: Float64) -> tuple[float, float]:
-    """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= 0.5."""
-    mean = float((excesses / len(excesses)).sum())  # a sum may overflow
-    if not mean > 0:
-        return 1e-12, 0.0  # all scores are equal, so the tail has no width
-
-    def surprise(parameters: Float64) -> float:
-        log_scale, shape = float(parameters[0]), float(parameters[1])
-        if abs(shape) > MAX_SHAPE or abs(log_scale) > 700:  # beyond, the scale under- or overflows
-            return 1e300
-        ratio = excesses / (mean * math.exp(log_scale))
-        if abs(shape) < 1e-6:
-            return len(excesses) * log_scale + float(ratio.sum())
-        grown = 1 + shape * ratio
-        if grown.min() <= 0:
-            return 1e300
-        return len(excesses) * log_scale + (1 + 1 / shape) * float(np.log(grown).sum())
-
-    options = {"xatol": 1e-5, "fatol": 1e-4, "maxiter": 500}
-    starts = (np.array([0.0, 0.01]), np.array([0.1, -0.1]))
-    fits = [scipy.optimize.minimize(surprise, start, method="Nelder-Mead", options=options) for start in starts]
-    best = min(fits, key=lambda fit: float(fit.fun))
-    return mean * math.exp(float(best.x[0])), float(best.x[1])

@@ -1,4 +1,4 @@
-"""Tail probabilities of mismatches and of estimated correlations, for matches and for impostors.
+"""Tail probabilities of mismatches and of estimated correlations, for matches and for impostors, and Pareto tails.
 
 Two independent signals have a sample correlation of about 1/sqrt(n). With independent rows (Gaussian), every kept row
 is correlated with the reference, so all bits depend on that sample correlation, and the mismatch count of an impostor
@@ -8,6 +8,7 @@ an isotropic signal are independent, and the count is binomial. A stack of ortho
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -264,3 +265,36 @@ def _beta_fraction(a: float, b: float, z: Float64) -> Float64:
         if np.all(np.abs(c * d - 1) < 1e-15):
             break
     return np.asarray(value)
+
+
+def pareto_survival(excesses: Float64, scales: Float64, shapes: Float64) -> Float64:
+    """Return the survival function of generalised Pareto distributions."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        grown = np.log1p(np.maximum(shapes * excesses / scales, -1.0))
+        tails = np.where(np.abs(shapes) < 1e-6, np.exp(-excesses / scales), np.exp(-grown / shapes))
+    return np.asarray(tails)
+
+
+def fit_pareto(excesses: Float64, max_shape: float) -> tuple[float, float]:
+    """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= max_shape."""
+    mean = float((excesses / len(excesses)).sum())  # a sum may overflow
+    if not mean > 0:
+        return 1e-12, 0.0  # all scores are equal, so the tail has no width
+
+    def surprise(parameters: Float64) -> float:
+        log_scale, shape = float(parameters[0]), float(parameters[1])
+        if abs(shape) > max_shape or abs(log_scale) > 700:  # beyond, the scale under- or overflows
+            return 1e300
+        ratio = excesses / (mean * math.exp(log_scale))
+        if abs(shape) < 1e-6:
+            return len(excesses) * log_scale + float(ratio.sum())
+        grown = 1 + shape * ratio
+        if grown.min() <= 0:
+            return 1e300
+        return len(excesses) * log_scale + (1 + 1 / shape) * float(np.log(grown).sum())
+
+    options = {"xatol": 1e-5, "fatol": 1e-4, "maxiter": 500}
+    starts = (np.array([0.0, 0.01]), np.array([0.1, -0.1]))
+    fits = [scipy.optimize.minimize(surprise, start, method="Nelder-Mead", options=options) for start in starts]
+    best = min(fits, key=lambda fit: float(fit.fun))
+    return mean * math.exp(float(best.x[0])), float(best.x[1])
