@@ -63,7 +63,7 @@ def test_legends_lie_inside_their_figures(parts):
                 report.page.png(figure)  # sets the layout
                 (legend,) = figure.legends
                 box = legend.get_window_extent()
-                assert 0 <= box.x0, name
+                assert box.x0 >= 0, name
                 assert box.x1 <= figure.bbox.width, name
 
 
