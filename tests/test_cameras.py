@@ -25,8 +25,8 @@ from topsign.cameras.alignment import PER_STEP, FrameSpectrum, n_trials, on_sens
 from topsign.cameras.calibration import CameraCalibration, LikelihoodRatios, normality_p_value
 from topsign.cameras.enrolment import find_outliers
 from topsign.cameras.fingerprint import filter_spectrum, pixel_weights, remove_linear_pattern
-from topsign.cameras.identification import verbal
 from topsign.cli import app
+from topsign.significance.likelihood_ratios import verbal_equivalent
 
 STRENGTH = 0.05
 NOTHING_KEPT = {"keep_names": False, "keep_hashes": False, "keep_exif": False}
@@ -386,9 +386,9 @@ def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
         cameras.calibrate(enrolled)
 
 
-def calibration_of(scores, matches=(), **more):
-    ratios = LikelihoodRatios.fit(np.array(matches), np.concatenate([*scores.values()])) if len(matches) else None
-    texts = {"source": "simulated", "date": "today", "models": []} | more
+def calibration_of(scores, matches=()):
+    ratios = LikelihoodRatios.fit(np.array(matches), np.concatenate([*scores.values()]))
+    texts = {"source": "simulated", "date": "today", "models": []}
     return CameraCalibration(scores, np.array(matches), ratios, n_photographs=10, n_cameras=4, **texts)
 
 
@@ -604,7 +604,7 @@ def test_a_search_that_finds_the_whole_frame_judges_its_score_as_well(whole, tmp
     assert "matches 'q' (as stored) as the whole frame, at" in conclusion
     assert f"The score of the centre of the frame, by codes, is {first.score:.4f}" in conclusion
     assert "such a copy" not in conclusion
-    opposed = replace(first, log10_likelihood_ratio=-1.4, words=verbal(-1.4), ratio_note="")
+    opposed = replace(first, log10_likelihood_ratio=-1.4, words=verbal_equivalent(-1.4), ratio_note="")
     made = replace(found, candidates=[opposed, *others])
     assert (made.result, made.best.camera) == ("inconclusive", "q")
     assert "The likelihood ratio is 10^-1.4: moderate support for different sources." in made.conclusion()
@@ -695,7 +695,7 @@ def test_all_combinations_of_tests_lead_to_words_that_agree(enrolled, photograph
     for score, ratio, pce, second in itertools.product(
         (-0.5, 0.5), (None, -1.4, -0.2, 0.0, 0.2, 2.1), (-3.0, 59.0, 61.0), (0.0, 0.4)
     ):
-        words = None if ratio is None else verbal(ratio)
+        words = None if ratio is None else verbal_equivalent(ratio)
         changes = {"log10_likelihood_ratio": ratio, "words": words, "ratio_note": "None is stated." * (ratio is None)}
         changes["e_value"] = 1e-9 if score > 0 else 0.5
         first = replace(found.candidates[0], score=found.threshold + score, pce=pce, **changes)

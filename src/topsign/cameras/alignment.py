@@ -214,17 +214,13 @@ class FrameSpectrum:
 
     def _refined(self, query: Float32, low: float, high: float) -> Alignment:
         """Return the best position over scales between two, by golden section."""
-        inner = [
-            self.best_shift(query, high - GOLDEN * (high - low)),
-            self.best_shift(query, low + GOLDEN * (high - low)),
-        ]
-        best = max(inner, key=lambda one: one.pce)
+        found = [self.best_shift(query, at) for at in (high - GOLDEN * (high - low), low + GOLDEN * (high - low))]
+        below, above = found
         for _ in range(N_STEPS - 2):
-            if inner[0].pce >= inner[1].pce:
-                high = inner[1].scale
-                inner = [self.best_shift(query, high - GOLDEN * (high - low)), inner[0]]
+            if below.pce >= above.pce:
+                high, above = above.scale, below
+                found.append(below := self.best_shift(query, high - GOLDEN * (high - low)))
             else:
-                low = inner[0].scale
-                inner = [inner[1], self.best_shift(query, low + GOLDEN * (high - low))]
-            best = max(best, *inner, key=lambda one: one.pce)
-        return best
+                low, below = below.scale, above
+                found.append(above := self.best_shift(query, low + GOLDEN * (high - low)))
+        return max(found, key=lambda one: one.pce)

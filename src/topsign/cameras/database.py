@@ -199,8 +199,8 @@ class CameraDatabase:
         before = set() if known is None else {known.sums, known.whole}
         camera = replace(
             camera,
-            sums=None if sums is None else self._write_sums(sums, camera.name),
-            whole=None if whole is None else self._write_sums(whole, camera.name, compact=True),
+            sums=None if sums is None else write_sums(self.sums_folder, sums, camera=camera.name),
+            whole=None if whole is None else write_sums(self.sums_folder, whole, camera=camera.name, compact=True),
         )
         files = {camera.sums, camera.whole}
         signal, notes = fingerprint.reshape(1, -1), [camera.to_json()]
@@ -250,10 +250,10 @@ class CameraDatabase:
         return sorted(file.name for file in present if file.name not in used)
 
     @contextmanager
-    def writing(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock of the database, after at most ``timeout`` seconds, with changes of other processes loaded."""
+    def writing(self) -> Iterator[None]:
+        """Hold the lock of the database, with changes of other processes loaded."""
         self.sums_folder.mkdir(parents=True, exist_ok=True)
-        with hold_lock(str(self.sums_folder / "lock"), timeout, folder=self.path):
+        with hold_lock(str(self.sums_folder / "lock"), None, folder=self.path):
             if self._index is not None:
                 self._index.refresh()
             elif os.path.lexists(self.path):
@@ -273,10 +273,6 @@ class CameraDatabase:
         record = learned.to_json()
         store_of(self.index).apply(lambda change: change.sources.update({CALIBRATION: record}))
 
-    def scores(self, queries: Float32, cameras: list[str]) -> Float64:
-        """Return the scores of ``queries`` W I with the codes of ``cameras``, (n_queries, n_cameras)."""
-        return code_scores(self.index, queries, cameras)
-
     # Helpers
 
     def _described(self, snapshot: Snapshot, rows: Int64) -> list[Camera]:
@@ -288,12 +284,6 @@ class CameraDatabase:
             known = ", ".join(map(repr, self.index.ids[:5].tolist())) if len(self) else "none"
             raise ValueError(f"{self.path} has no camera {name!r}; it has {len(self)}: {known}")
 
-    def _write_sums(self, sums: FingerprintSums, camera: str, *, compact: bool = False) -> str:
-        try:
-            return write_sums(self.sums_folder, sums, camera=camera, compact=compact)
-        except OSError as error:
-            raise StorageError(self.sums_folder, "sums", f"cannot be written: {error}") from None
-
     def _delete_sums(self, names: set[str | None]) -> None:
         """Delete files of sums that no entry uses; if that fails, ``verify`` lists them."""
         for name in names - {None}:
@@ -301,15 +291,15 @@ class CameraDatabase:
                 (self.sums_folder / str(name)).unlink()
 
 
-def code_scores(index: Index, queries: Float32, names: list[Any]) -> Float64:
-    """Return scores of queries with the codes of some entries, (n_queries, n_names).
+def code_scores(index: Index, query: Float32, names: list[Any]) -> Float64:
+    """Return the scores of a signal W I with the codes of some entries, (n_names,).
 
     The index warns that its p-values assume isotropic signals. They are not used here, so the warning is suppressed.
     """
     if not names:
-        return np.empty((len(queries), 0))
+        return np.empty(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        found = index.search(queries, k=len(names), among=names)
-    scores = [dict(zip(*row, strict=True)) for row in zip(found.ids.tolist(), found.scores.tolist(), strict=True)]
-    return np.array([[row[name] for name in names] for row in scores])
+        found = index.search(query[np.newaxis], k=len(names), among=names)
+    scores = dict(zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True))
+    return np.array([scores[name] for name in names])

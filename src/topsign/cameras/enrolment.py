@@ -146,7 +146,7 @@ def leave_one_out(database: CameraDatabase, sums: FingerprintSums, readings: lis
         correlations.append(float(query @ fingerprint) / norm if norm else 0.0)
         index = Index(database.size**2, family="adaptive", n_bits=database.n_bits, random_state=0)
         index.add(fingerprint[np.newaxis])
-        scores.append(code_scores(index, query[np.newaxis], [0])[0, 0])
+        scores.append(code_scores(index, query, [0])[0])
     return np.array(correlations), np.array(scores)
 
 
@@ -232,7 +232,7 @@ def _impostor_scores(database: CameraDatabase, camera: Camera, readings: list[Re
     for one in readings:
         names = [other.name for other in others[:MAX_OTHERS] if other.photograph_of_scene(one.scene) is None]
         if names:
-            scores = database.scores(one.residual.query[np.newaxis], names)[0]
+            scores = code_scores(database.index, one.residual.query, names)
             found.setdefault(one.condition, []).extend(rounded(scores))
     return found
 

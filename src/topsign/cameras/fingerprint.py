@@ -106,16 +106,16 @@ def pixel_weights(pixels: Float32) -> Float32:
     return np.where(lost, np.float32(0), np.float32(1))
 
 
-def denoise(channel: Float32, *, sigma: float = SIGMA) -> Float32:
-    """Return a ``channel`` without its noise of standard deviation ``sigma``: a Wiener filter on wavelet coefficients.
+def denoise(channel: Float32) -> Float32:
+    """Return a ``channel`` without its noise of standard deviation 3: a Wiener filter on wavelet coefficients.
 
     Lukas, Fridrich and Goljan 2006, Appendix A: coefficients of Daubechies 8 wavelets over four levels are multiplied
-    by ``v / (v + sigma**2)``, where v is the smallest of the local variances in windows of 3, 5, 7 and 9 coefficients.
+    by ``v / (v + 3**2)``, where v is the smallest of the local variances in windows of 3, 5, 7 and 9 coefficients.
     """
     smooth, shrunk = channel, []
     for _ in range(N_LEVELS):
         smooth, details = pywt.dwt2(smooth, WAVELET, mode="periodization")
-        shrunk.append(tuple(band * _share(band, sigma**2) for band in details))
+        shrunk.append(tuple(band * _share(band, SIGMA**2) for band in details))
     for bands in reversed(shrunk):
         smooth = pywt.idwt2((smooth, bands), WAVELET, mode="periodization")
     return np.asarray(smooth, np.float32)
@@ -219,7 +219,10 @@ def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera:
     notes = {"format": SUMS_FORMAT, "camera": camera, "n_photographs": str(sums.n_photographs)}
     content = pack_header(arrays, notes) + b"".join(np.ascontiguousarray(one).tobytes() for one in arrays.values())
     name = f"{hashlib.sha256(content).hexdigest()}.safetensors"
-    write_file(Path(folder) / name, lambda file: file.write(content))
+    try:
+        write_file(Path(folder) / name, lambda file: file.write(content))
+    except OSError as error:
+        raise StorageError(folder, "sums", f"cannot be written: {error}") from None
     return name
 
 

@@ -18,7 +18,8 @@ import scipy  # loads its modules on first use
 from .._arrays import Float32, Float64
 from .._checks import check_count, check_false_alarm
 from ..index import Index
-from ..significance import LikelihoodRatio, entry_level, probabilities, probability_text
+from ..significance import entry_level, probabilities, probability_text
+from ..significance.likelihood_ratios import verbal_equivalent
 from .alignment import (
     CUSTOMARY,
     SEARCHES,
@@ -31,7 +32,7 @@ from .alignment import (
     trial_scales,
 )
 from .calibration import MIN_IMPOSTORS, CameraCalibration, LikelihoodRatios, stored_scores
-from .database import DEFAULT_SIZE, ENROLL_WHOLE, Camera, CameraDatabase
+from .database import DEFAULT_SIZE, ENROLL_WHOLE, Camera, CameraDatabase, code_scores
 from .fingerprint import Residual
 from .photographs import (
     ORIENTATIONS,
@@ -309,17 +310,9 @@ class Identification:
     def to_json(self) -> dict[str, Any]:
         """Return the result, the calibration and the settings as plain values."""
         photograph, null = self.photograph, self.calibration.null(self.condition)
+        shown = {"path": photograph.path} | photograph.record(names=False, exif=False) | {"exif": photograph.exif}
         return {
-            "photograph": {
-                "path": photograph.path,
-                "sha256": photograph.sha256,
-                "bytes": photograph.n_bytes,
-                "width": photograph.width,
-                "height": photograph.height,
-                "exif": photograph.exif,
-                "usable_pixels": self.n_usable,
-                "condition": self.condition,
-            },
+            "photograph": shown | {"usable_pixels": self.n_usable, "condition": self.condition},
             "result": self.result,
             "match": self.is_match,
             "conclusion": self.conclusion(),
@@ -512,7 +505,7 @@ class _Comparison:
         best, tried = dict[str, tuple[float, str, Reading]](), list[str]()
         for orientation, cameras in possible.items():
             shown = reading if orientation == "as stored" else reading_of(reading.photograph, orientation)
-            scores = self.database.scores(shown.residual.query[np.newaxis], cameras)[0]
+            scores = code_scores(self.database.index, shown.residual.query, cameras)
             tried.append(orientation)
             for camera, score in zip(cameras, scores.tolist(), strict=True):
                 if camera not in best or score > best[camera][0]:
@@ -537,7 +530,7 @@ class _Comparison:
             float(probabilities(log10_e)),
             log10_e,
             ratio,
-            None if ratio is None else verbal(ratio),
+            None if ratio is None else verbal_equivalent(ratio),
             TOO_FEW if ratios is None else ratios.note(score),
             _pce(self.database, camera.name, reading.residual),
             orientation,
@@ -603,7 +596,7 @@ class _Comparison:
             for scale in trial_scales(query.shape, frame[::-1], self.search):
                 crop = centred_crop(query, frame[::-1], float(scale), self.database.size)
                 if crop.any():
-                    found = self.database.scores(crop.reshape(1, -1), names)[0]
+                    found = code_scores(self.database.index, crop.ravel(), names)
                     scores |= {one: max(scores[one], score) for one, score in zip(names, found.tolist(), strict=True)}
         return sorted(cameras, key=lambda one: -scores[one.name])
 
@@ -642,12 +635,6 @@ def _aligned_tests(one: AlignedMatch, level: float) -> tuple[bool, bool]:
 
 def _e_value(one: CameraMatch | AlignedMatch) -> str:
     return probability_text(one.log10_e_value)
-
-
-def verbal(log10: float) -> str:
-    """Return the verbal equivalent of a likelihood ratio."""
-    one = np.array([log10])
-    return LikelihoodRatio(one, one, one).words[0]
 
 
 def _ratio_words(one: CameraMatch) -> str:
@@ -805,7 +792,7 @@ def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, st
     names = [one.name for one in comparable if one.photograph_of_scene(reading.scene) is None]
     if not names:
         raise PhotographError(path, "shows a scene that is enrolled for every camera of its size")
-    scores: Float64 = database.scores(reading.residual.query[np.newaxis], names)[0]
+    scores = code_scores(database.index, reading.residual.query, names)
     nearest = names[int(scores.argmax())]
     pce = _pce(database, nearest, reading.residual)
     if pce >= CUSTOMARY:

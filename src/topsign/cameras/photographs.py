@@ -199,9 +199,9 @@ def read_photograph(path: str | os.PathLike[str], *, size: int | None = 1024) ->
     return Photograph(os.fspath(path), digest, len(content), width, height, size, pixels, exif)
 
 
-def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
+def thumbnail(path: str | os.PathLike[str]) -> bytes:
     """Return a small JPEG of a photograph that :func:`read_photograph` accepts, without its EXIF fields."""
-    content = _content(path)
+    content, size = _content(path), (320, 320)
     if Path(path).suffix.lower() == ".dng":
         shown = Image.fromarray((_developed(path, content) // 257).astype(np.uint8))
     else:
@@ -209,9 +209,9 @@ def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
             if image.mode.startswith("I;16"):
                 shown = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
             else:
-                image.draft("RGB", (side, side))
+                image.draft("RGB", size)
                 shown = image.convert("RGB")
-    shown.thumbnail((side, side))
+    shown.thumbnail(size)
     small = BytesIO()
     shown.save(small, "JPEG", quality=80)
     return small.getvalue()

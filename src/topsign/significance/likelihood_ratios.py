@@ -43,7 +43,7 @@ class LikelihoodRatio:
     @property
     def words(self) -> list[str]:
         """Verbal equivalent of each ratio, in order."""
-        return [_words(one) for one in self.log10.ravel().tolist()]
+        return [verbal_equivalent(one) for one in self.log10.ravel().tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +231,8 @@ def _sign(closer: str) -> int:
     return 1 if check_choice(closer, "closer", CLOSER) == "larger" else -1
 
 
-def _words(log10: float) -> str:
+def verbal_equivalent(log10: float) -> str:
+    """Return the words of the ENFSI guideline for a likelihood ratio, given by its decimal logarithm."""
     ratio = 10 ** abs(log10)
     named = next((words for end, words in ENFSI if ratio <= end), "extremely strong support")
     if named == ENFSI[0][1]:
