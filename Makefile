@@ -10,13 +10,12 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test test-fast test-slow test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick cameras clean
 
-# All tests except those marked slow (test-fast, within 100 s on two cores), only those (test-slow), or both (test). The
-# last line of the output has the time.
-test: MARKS = not engines and not statistics
-test-fast: MARKS = not slow and not engines and not statistics
-test-slow: MARKS = slow and not engines and not statistics
-test test-fast test-slow: $(VENV)/ready
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "$(MARKS)"
+# All tests: those within 100 s on two cores, then those marked slow. The last line of each part has its time.
+test: test-fast test-slow
+test-fast: MARKS = not slow
+test-slow: MARKS = slow
+test-fast test-slow: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "$(MARKS) and not engines and not statistics"
 
 # Codes in FAISS, usearch, LanceDB, DuckDB, Qdrant and PostgreSQL with pgvector: the same ids and mismatches as ours.
 test-engines: $(VENV)/engines
