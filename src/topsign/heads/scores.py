@@ -38,9 +38,9 @@ class Scores:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def logits(self, inputs: Array, name: str, dtype: type[Any] = np.float32) -> Array:
-        """Return the scores of all classes for rows of inputs, (n_inputs, n_classes)."""
-        out = np.empty((len(inputs), len(self)), dtype)
+    def logits(self, inputs: Array, name: str) -> Float32:
+        """Return the scores of all classes for rows of inputs, (n_inputs, n_classes) in float32."""
+        out = np.empty((len(inputs), len(self)), np.float32)
         for rows, prepared in self.prepare(inputs, name):
             self.values(prepared, out[rows])
         return out

@@ -13,7 +13,7 @@ from ..codes import hamming
 from ..projections import Projection, make_projection
 from ..theory.order_statistics import pool_grid
 from . import printed
-from .measuring import Advance, Points, check_draws, unwatched
+from .measuring import Advance, Points, check_draws, signs_of, unwatched
 
 N_BITS, N_POOL = 800, 5000
 CURVE_FEATURES = 32
@@ -236,7 +236,7 @@ def distortion(*, n_draws: int = 400, advance: Advance = unwatched) -> Distortio
         signals = np.random.default_rng([4, draw]).standard_normal((N_POINTS, POINT_FEATURES))
         signals /= np.linalg.norm(signals, axis=1, keepdims=True)
         pool = make_projection("gaussian", n_features=POINT_FEATURES, n_pool=n_bits, random_state=draw)
-        signs = np.where(pool.apply(signals) >= 0, np.float32(1), np.float32(-1))
+        signs = signs_of(pool.apply(signals) >= 0)
         measured = (1 - signs @ signs.T / n_bits) / 2
         expected = theory.sign_expected_hamming(np.clip(signals @ signals.T, -1, 1))
         pairs = np.triu_indices(N_POINTS, 1)

@@ -16,7 +16,7 @@ from .._arrays import Float64
 from .._lazy import lazy
 from ..projections import make_projection
 from . import printed
-from .measuring import Advance, check_draws, grouped_signs, kept_signs, unwatched
+from .measuring import Advance, check_draws, grouped_signs, kept_signs, signs_of, unwatched
 
 N_POOL = 1024
 
@@ -136,7 +136,7 @@ def _both_scorings(
     codes: npt.NDArray[np.float32],
 ) -> Predictions:
     """Yield classes by agreements of signs, and by estimated logits, from codes as rows of +1, -1 and 0."""
-    yield f"{method}, hamming", n_kept, (_signs(projected >= 0) @ codes.T).argmax(axis=1)
+    yield f"{method}, hamming", n_kept, (signs_of(projected >= 0) @ codes.T).argmax(axis=1)
     # An estimated logit is the product with the code times |w|**2 / (sum of the kept |projections|).
     squares = (head.weights.astype(np.float64) ** 2).sum(axis=1)
     scales = (squares / np.abs(references * codes).sum(axis=1)).astype(np.float32)
@@ -150,7 +150,7 @@ def sign_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
     """
 
     def predictions(seed: int) -> Predictions:
-        inputs, references = (_signs(part >= 0) for part in _projected(head, seed))
+        inputs, references = (signs_of(part >= 0) for part in _projected(head, seed))
         for method, size in _sizes("sign"):
             yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
 
@@ -200,7 +200,7 @@ def _universal_classes(
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
     for step in steps:
         cells = (np.floor(part * np.float32(1 / step)).astype(np.int32) for part in parts)
-        inputs, references = (_signs(part & 1 == 1) for part in cells)
+        inputs, references = (signs_of(part & 1 == 1) for part in cells)
         yield (
             step,
             {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in _sizes("universal")},
@@ -232,10 +232,6 @@ def _sizes(method: str) -> Iterator[tuple[str, int]]:
     for n_bits, storage in STORAGE.items():
         yield f"{method}, equal computation", n_bits
         yield f"{method}, equal storage", storage
-
-
-def _signs(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
-    return np.where(bits, np.float32(1), np.float32(-1))
 
 
 def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predictions]) -> list[Loss]:

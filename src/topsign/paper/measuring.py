@@ -42,6 +42,11 @@ class Points:
         return (self.measured - self.exact) / self.standard_error
 
 
+def signs_of(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
+    """Return +1 for true and -1 for false; products of such rows are the equal minus the different bits."""
+    return np.where(bits, np.float32(1), np.float32(-1))
+
+
 def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[np.float32]:
     """Return adaptive codes as rows of +1, -1 and 0, from the projections of their references.
 

@@ -275,7 +275,8 @@ def render(
     ]
     for name, (title, section) in shown.items():
         body += [f'<h2 id="{name}">{escape(title)}</h2>', *section(parts[name], figures)]
-    body += ['<h2 id="conditions">Conditions</h2>', *_conditions(conditions)]
+    measured = [[escape(name), escape(value)] for name, value in conditions.items()]
+    body += ['<h2 id="conditions">Conditions</h2>', *table_rows("", ["", ""], measured)]
     body += ['<h2 id="files">Files</h2>', "<p>The data of all parts as JSON, and the figures as PNG.</p><ul>"]
     body += [f'<li><a href="{escape(file)}">{escape(file)}</a></li>' for file in files]
     return document("Binary adaptive embeddings, reproduced", [*body, "</ul>"])
@@ -507,10 +508,6 @@ def _errata(found: list[Erratum], figures: Figures) -> Iterator[str]:
         for one in found
     ]
     yield from table_rows("cards", ["Where", "Printed", "Correct", "Example", "Test"], rows)
-
-
-def _conditions(conditions: Mapping[str, str]) -> Iterator[str]:
-    yield from table_rows("", ["", ""], [[escape(name), escape(value)] for name, value in conditions.items()])
 
 
 def _panels(figures: Figures, captions: Mapping[str, str]) -> Iterator[str]:

@@ -146,28 +146,18 @@ def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[st
 def _conditions(effort: Effort, seconds: dict[str, float]) -> dict[str, str]:
     packages = [f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn", "matplotlib")]
     took = ", ".join(f"{part} {taken:.0f} s" for part, taken in seconds.items())
+    draws = {
+        part: ", ".join(f"{count:,} {name.removeprefix('n_')}" for name, count in counts.items())
+        for part, counts in effort.items()
+    }
     return {
         "Made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by topsign {__version__}",
         "Time": f"{sum(seconds.values()):.0f} s ({took})",
-        "Machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}; kernels: {kernels.info()['kernels']}",
+        "Machine": "{processor}, {n_cores} cores, {system}; kernels: {kernels}".format(**kernels.info()),
         "Versions": f"Python {platform.python_version()}, " + ", ".join(packages),
-        "Effort": "; ".join(f"{part}: {_format_counts(counts)}" for part, counts in effort.items()),
+        "Effort": "; ".join(f"{part}: {counts}" for part, counts in draws.items()),
         "Seeds": "fixed: draw i of a part uses seed i, so another run gives the same results",
         "Held equal": "all detectors use the same signals and the same matrix (plain signs use the first rows of the "
         "pool); all classifiers use the same images and seeds; equal storage is m + log2 C(M, m) bits, the information "
         "in signs and locations, as in the paper",
     }
-
-
-def _format_counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name.removeprefix('n_')}" for name, count in counts.items())
-
-
-def _processor() -> str:
-    """Return the name of the processor if the system provides one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

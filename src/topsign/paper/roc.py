@@ -16,7 +16,7 @@ from ..families import AdaptiveCodes, AdaptiveRecipe, GroupedCodes, GroupedRecip
 from ..projections import Projection, make_projection
 from ..theory import RocCurve
 from . import printed
-from .measuring import Advance, check_draws, unwatched
+from .measuring import Advance, check_draws, signs_of, unwatched
 
 Scores = npt.NDArray[np.float32]
 
@@ -194,16 +194,16 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     yield names[1], -codes.mismatches(projected)
     yield names[2], -_codes(projected, pool).mismatches(entries).T
     for name, n_bits in ((names[3], STORAGE), (names[4], AUTHORS_STORAGE), (names[6], N_BITS)):
-        yield name, _signs(projected[:, :n_bits] >= 0) @ _signs(entries[:, :n_bits] >= 0).T
+        yield name, signs_of(projected[:, :n_bits] >= 0) @ signs_of(entries[:, :n_bits] >= 0).T
     for name, n_bits in ((names[5], STORAGE), (names[7], N_BITS)):
         odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries))
-        yield name, _signs(odd) @ _signs(odd_entries).T
+        yield name, signs_of(odd) @ signs_of(odd_entries).T
     norms = np.ones(len(queries))
     yield names[8], codes.scores(projected, query_norms=norms)
     pool, entries, projected = _projected("hadamard", references, queries, seed)
     codes = _codes(entries, pool)
     yield names[9], -codes.mismatches(projected)
-    yield names[10], projected[:, :STORAGE] @ _signs(entries[:, :STORAGE] >= 0).T
+    yield names[10], projected[:, :STORAGE] @ signs_of(entries[:, :STORAGE] >= 0).T
     yield names[11], codes.scores(projected, query_norms=norms)
     recipe = GroupedRecipe.make(n_features=N_FEATURES, n_bytes=GROUPED_BYTES, random_state=seed)
     entries, projected = recipe.projection.apply(references), recipe.projection.apply(queries)
@@ -223,10 +223,6 @@ def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
     locations = np.sort(np.argpartition(-np.abs(projected), N_BITS, axis=1)[:, :N_BITS], axis=1)
     signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
     return AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
-
-
-def _signs(bits: npt.NDArray[np.bool_]) -> Scores:
-    return np.where(bits, np.float32(1), np.float32(-1))
 
 
 def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
