@@ -220,9 +220,7 @@ def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tup
 def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
     """Return codes of unit signals from their projections, which avoids projecting them again."""
     recipe = AdaptiveRecipe.make(n_features=N_FEATURES, n_bits=N_BITS, n_pool=N_POOL, basis=pool)
-    locations = np.sort(np.argpartition(-np.abs(projected), N_BITS, axis=1)[:, :N_BITS], axis=1)
-    signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
-    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe)
+    return AdaptiveCodes(recipe.packed(projected)[0], recipe=recipe)
 
 
 def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
