@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from shared.families import FAMILIES, index_of, untrained
-from shared.results import arguments, save, seconds, table
+from shared.results import arguments, save, table
 
 from topsign.encoding import encode
 
@@ -36,9 +36,9 @@ def encode_file(path, family, n_features, n_bytes):
     signals = np.load(path, mmap_mode="r")
     recipe = untrained(family, n_features, n_bytes)
     encode(recipe, np.ones((1, n_features), np.float32))
-    before, codes = resident("VmHWM"), []
-    took = seconds(lambda: codes.append(encode(recipe, signals)))
-    return [family, signals.nbytes / 1e6, codes[0].nbytes / 1e6, resident("VmHWM") - before, took]
+    before = resident("VmHWM")
+    codes = encode(recipe, signals)
+    return [family, signals.nbytes / 1e6, codes.nbytes / 1e6, resident("VmHWM") - before]
 
 
 def fill_index(family, n_entries, n_features, n_bytes):
@@ -77,7 +77,7 @@ def main():
         path = Path(folder) / "signals.npy"
         alone(write_signals, path, options.signals, options.features)
         rows = [alone(encode_file, path, family, *shape) for family in FAMILIES]
-    columns = ["code", "file (MB)", "codes (MB)", "growth of the peak (MB)", "seconds"]
+    columns = ["code", "file (MB)", "codes (MB)", "growth of the peak (MB)"]
     title = f"Encoding {options.signals:,} signals of {options.features:,} features from a memory map"
     encoding = table(title, columns, rows, "The growth includes the codes and pages of the file.")
     rows = [alone(fill_index, family, options.entries, *shape) for family in FAMILIES]
