@@ -412,7 +412,7 @@ def test_a_zero_query_is_refused_with_its_row(rng):
                 with pytest.raises(ValueError, match=r"queries\[2\] .* matches nothing; drop that row"):
                     index.search(queries, k=4, scoring=scoring, **options)
                 with pytest.raises(ValueError, match=r"queries\[2\] is all zeros and matches nothing"):
-                    index.within(queries, false_alarm=0.5, scoring=scoring, force=True, **options)
+                    index.within(queries, false_alarm=0.5, scoring=scoring, **options)
             index.search(queries[:2], k=4, **options)
 
 
@@ -572,6 +572,11 @@ CALLS = [
     (lambda: made("sign").search(X, adaptive_bits=25), ValueError, "adaptive_bits must be in [1, 24], got 25"),
     (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
     (lambda: made().within(X, threshold=0.1, force=True), ValueError, "force goes with false_alarm: matches within"),
+    (
+        lambda: made("sign").within(X, false_alarm=0.1, adaptive_bits=8, force=True),
+        ValueError,
+        "force has no effect with adaptive_bits",
+    ),
     (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
     (
         lambda: made().within(X, threshold=0.1, scoring="hamming"),

@@ -353,8 +353,10 @@ class BaseIndex:
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         limit = RangeLimit.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
-        if check_flag(force, "force") and (false_alarm is None or adaptive_bits is not None):
-            raise ValueError("force goes with false_alarm without adaptive_bits: other matches are never refused")
+        if check_flag(force, "force") and false_alarm is None:
+            raise ValueError("force goes with false_alarm: matches within another limit are never refused")
+        if force and adaptive_bits is not None:
+            raise ValueError("force has no effect with adaptive_bits, whose matches are never refused; omit it")
         queries = self._checked(queries, "queries")
         whole = self._entries()
         entries = whole.filtered(among, where)
