@@ -66,10 +66,8 @@ def predicted(family, n_bytes, scoring):
     if family == "trellis":
         return float(CORRELATION * np.sqrt(N_FEATURES * ts.theory.trellis_energy(8 * n_bytes / N_FEATURES)))
     recipe = untrained(family, N_FEATURES, n_bytes)
-    sizes = {"grouped": {"n_bytes": n_bytes}, "sign": {"n_bits": 8 * n_bytes}}
-    shape = sizes.get(family) or {"n_bits": recipe.n_kept, "n_pool": recipe.n_pool}
-    name = scoring if family == "adaptive" else f"{family}_{scoring}"
-    curve = ts.theory.roc(scoring=name, correlation=CORRELATION, n_features=N_FEATURES, **shape)
+    shape = {"n_bytes": n_bytes} if family == "grouped" else {"n_bits": recipe.n_kept, "n_pool": recipe.n_pool}
+    curve = ts.theory.roc(scoring=scoring, correlation=CORRELATION, n_features=N_FEATURES, **shape)
     return curve.d_prime
 
 

@@ -103,11 +103,9 @@ CALLS = {
         ),
         (lambda: ts.significance.correct_pvalues([2.0]), "p_values must lie in [0, 1]"),
         (lambda: ts.significance.correct_pvalues([0.1, 0.2], n_entries=0), "n_entries must be at least 1, got 0"),
-        (lambda: ts.theory.roc(correlation=0.1, n_features=100), 'n_bits must be given for scoring="asymmetric"'),
-        (lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8), "n_pool must be given"),
         (
-            lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8, n_pool=16, scoring="sign_hamming"),
-            "keeps every projection; omit n_pool",
+            lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8),
+            "give n_bits and n_pool of an adaptive code",
         ),
         (lambda: ts.theory.chernoff_lower(10, 2.0), "relative_error of the lower tail must lie in (0, 1]"),
         (lambda: ts.theory.poisson_binomial_pmf([0.5, 1.5]), "a vector of values in [0, 1]"),

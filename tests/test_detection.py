@@ -16,8 +16,8 @@ PAPER = {"correlation": 1 / np.sqrt(1 + 0.15**2 * 8192), "n_features": 8192}
 TABLE = [
     ({"scoring": "uncompressed"}, 1.0000, 6.67, 1.000, 1.000, 0.9998),
     ({"scoring": "hamming", "n_bits": 512, "n_pool": 8192}, 0.9731, 2.73, 0.926, 0.654, 0.356),
-    ({"scoring": "sign_hamming", "n_bits": 512}, 0.7703, 1.05, 0.407, 0.100, 0.020),
-    ({"scoring": "sign_hamming", "n_bits": 3269}, 0.9605, 2.48, 0.885, 0.562, 0.272),
+    ({"scoring": "hamming", "n_bits": 512, "n_pool": 512}, 0.7703, 1.05, 0.407, 0.100, 0.020),
+    ({"scoring": "hamming", "n_bits": 3269, "n_pool": 3269}, 0.9605, 2.48, 0.885, 0.562, 0.272),
     ({"scoring": "universal", "n_bits": 512}, 0.655, 0.57, 0.237, 0.039, 0.006),
     ({"scoring": "universal", "n_bits": 3269}, 0.839, 1.40, 0.548, 0.178, 0.046),
 ]
@@ -36,11 +36,11 @@ def test_the_papers_problem(row):
     ("scoring", "n_bits", "n_pool", "gaussian", "orthonormal"),
     [
         ("hamming", 512, 8192, 2.73, 2.99),
-        ("sign_asymmetric", 3269, None, 3.00, 3.36),
+        ("asymmetric", 3269, 3269, 3.00, 3.36),
         ("asymmetric", 512, 8192, 3.27, 3.75),
-        ("sign_asymmetric", 3584, None, None, 3.52),
-        ("sign_asymmetric", 4096, None, None, 3.76),
-        ("sign_asymmetric", 4608, None, None, 3.99),
+        ("asymmetric", 3584, 3584, None, 3.52),
+        ("asymmetric", 4096, 4096, None, 3.76),
+        ("asymmetric", 4608, 4608, None, 3.99),
     ],
 )
 def test_an_orthonormal_pool_detects_better(scoring, n_bits, n_pool, gaussian, orthonormal):
@@ -91,13 +91,19 @@ def test_small_false_alarm_rates_are_precise():
 
 
 @pytest.mark.parametrize(
-    "scoring", ["uncompressed", "hamming", "asymmetric", "sign_hamming", "sign_asymmetric", "universal"]
+    ("scoring", "sizes"),
+    [
+        ("uncompressed", {}),
+        ("universal", {"n_bits": 64}),
+        *(
+            (scoring, {"n_bits": 64, "n_pool": n_pool})
+            for scoring in ("hamming", "asymmetric")
+            for n_pool in (64, 1000)
+        ),
+    ],
 )
 @pytest.mark.parametrize("pool", ["gaussian", "hadamard"])
-def test_every_curve_rises_from_nothing_to_everything(scoring, pool):
-    sizes = {} if scoring == "uncompressed" else {"n_bits": 64}
-    if scoring in ("hamming", "asymmetric"):
-        sizes["n_pool"] = 1000
+def test_every_curve_rises_from_nothing_to_everything(scoring, sizes, pool):
     for n_features, rho in ((5, 0.5), (300, 0.2), (1000, 0.0)):
         curve = theory.roc(correlation=rho, n_features=n_features, scoring=scoring, projection=pool, **sizes)
         assert (np.diff(curve.pfa) >= 0).all()

@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_theory():
     level = numbers["false_alarm_per_entry"]
     rate = ts.theory.detection_at(n_bytes=numbers["code_bytes"], **same, false_alarm=1e-3, n_entries=100)
     assert numbers["detection_grouped"] == rate
-    curve = ts.theory.roc(**same, n_bytes=numbers["code_bytes"], scoring="grouped_asymmetric")
+    curve = ts.theory.roc(**same, n_bytes=numbers["code_bytes"], scoring="asymmetric")
     assert numbers["d_prime_grouped"] == curve.d_prime
     rate = ts.theory.trellis_detection(numbers["code_bytes"], **same, false_alarm=level)
     assert numbers["detection_trellis"] == rate

@@ -58,7 +58,7 @@ def test_derived_values():
         assert_allclose((0.5 - p) * np.sqrt(4 * n_groups), hamming, atol=6e-4)
         # The area under the curve is that of normal scores with these d', except for their unequal variances.
         for scoring, d_prime in (("asymmetric", real_valued), ("hamming", hamming)):
-            curve = theory.roc(**PAPER, scoring=f"grouped_{scoring}", n_bytes=n_bytes)
+            curve = theory.roc(**PAPER, scoring=scoring, n_bytes=n_bytes)
             assert_allclose(curve.d_prime, d_prime, atol=0.01)
 
 
@@ -288,12 +288,8 @@ def test_the_agreement_of_impostors(rng):
             "scoring must be one of 'hamming', 'asymmetric', got 'cosine'",
         ),
         (
-            lambda: theory.roc(correlation=0.1, n_features=64, n_bits=8, scoring="grouped_hamming"),
-            'scoring="grouped_hamming" needs n_bytes, and neither n_bits nor n_pool',
-        ),
-        (
-            lambda: theory.roc(correlation=0.1, n_features=64, n_bytes=8, n_bits=8, scoring="sign_hamming"),
-            'n_bits must be given for scoring="sign_hamming", and n_bytes only for grouped codes',
+            lambda: theory.roc(correlation=0.1, n_features=64, n_bytes=8, n_bits=8),
+            "n_bits=8, n_pool=None and n_bytes=8",
         ),
     ],
 )

@@ -49,14 +49,15 @@ def _draw_roc(axes: Axes, plan: Plan) -> None:
         "projection": plan.projection,
     }
     n_signs = 8 * plan.bytes_per_entry
+    signs: dict[str, Any] = {"n_bits": n_signs, "n_pool": n_signs}
     adaptive = f"adaptive, {'Hamming' if plan.scoring == 'hamming' else plan.scoring}"
     curves = {
         adaptive: (
             f"{plan.n_bits} of {plan.n_pool}",
             roc(n_bits=plan.n_bits, n_pool=plan.n_pool, scoring=plan.scoring, **common),
         ),
-        "sign codes, real query": (f"{n_signs} bits", roc(n_bits=n_signs, scoring="sign_asymmetric", **common)),
-        "sign codes, Hamming": (f"{n_signs} bits", roc(n_bits=n_signs, scoring="sign_hamming", **common)),
+        "sign codes, real query": (f"{n_signs} bits", roc(**signs, scoring="asymmetric", **common)),
+        "sign codes, Hamming": (f"{n_signs} bits", roc(**signs, scoring="hamming", **common)),
         "uncompressed": (f"{32 * plan.n_features} bits", roc(scoring="uncompressed", **common)),
     }
     lowest = min(1e-6, plan.false_alarm_per_entry / 100)

@@ -81,8 +81,8 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
     shape: dict[str, Any] = {"n_bits": choice.n_bits, "n_pool": choice.n_pool}
     curve = partial(theory.roc, correlation=choice.correlation, n_features=choice.n_features)
     adaptive, hamming = (curve(**shape, scoring=scoring) for scoring in ("asymmetric", "hamming"))
-    signs = curve(n_bits=8 * choice.code_bytes, scoring="sign_asymmetric")
-    grouped = curve(n_bytes=choice.code_bytes, scoring="grouped_asymmetric")
+    signs = curve(n_bits=8 * choice.code_bytes, n_pool=8 * choice.code_bytes, scoring="asymmetric")
+    grouped = curve(n_bytes=choice.code_bytes, scoring="asymmetric")
     whole = curve(scoring="uncompressed")
     limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
     threshold = float(-ndtri(choice.per_entry))

@@ -49,27 +49,31 @@ class Detector:
     ours: bool = False  # beyond the paper
 
 
+def _sign_code(n_bits: int) -> dict[str, Any]:
+    return {"n_bits": n_bits, "n_pool": n_bits}
+
+
 _ADAPTIVE = {"n_bits": N_BITS, "n_pool": N_POOL}
 _GROUPED = {"n_bytes": GROUPED_BYTES, "projection": "hadamard"}
 DETECTORS = (
     Detector("uncompressed", 32 * N_FEATURES, {"scoring": "uncompressed"}),
     Detector("adaptive, entries adapt", STORAGE, {"scoring": "hamming", **_ADAPTIVE}),
     Detector("adaptive, queries adapt", N_POOL, {"scoring": "hamming", **_ADAPTIVE}),
-    Detector(f"sign, {STORAGE} (equal storage)", STORAGE, {"scoring": "sign_hamming", "n_bits": STORAGE}),
+    Detector(f"sign, {STORAGE} (equal storage)", STORAGE, {"scoring": "hamming", **_sign_code(STORAGE)}),
     Detector(
         f"sign, {AUTHORS_STORAGE} (authors' demo)",
         AUTHORS_STORAGE,
-        {"scoring": "sign_hamming", "n_bits": AUTHORS_STORAGE},
+        {"scoring": "hamming", **_sign_code(AUTHORS_STORAGE)},
     ),
     Detector(f"universal, {STORAGE} (equal storage)", STORAGE, {"scoring": "universal", "n_bits": STORAGE}),
-    Detector(f"sign, {N_BITS} (equal computation)", N_BITS, {"scoring": "sign_hamming", "n_bits": N_BITS}),
+    Detector(f"sign, {N_BITS} (equal computation)", N_BITS, {"scoring": "hamming", **_sign_code(N_BITS)}),
     Detector(f"universal, {N_BITS} (equal computation)", N_BITS, {"scoring": "universal", "n_bits": N_BITS}),
     Detector("adaptive, real query", STORAGE, {"scoring": "asymmetric", **_ADAPTIVE}, True),
     Detector("adaptive, Hadamard", STORAGE, {"scoring": "hamming", "projection": "hadamard", **_ADAPTIVE}, True),
     Detector(
         f"sign, {STORAGE}, Hadamard, real query",
         STORAGE,
-        {"scoring": "sign_asymmetric", "n_bits": STORAGE, "projection": "hadamard"},
+        {"scoring": "asymmetric", "projection": "hadamard", **_sign_code(STORAGE)},
         True,
     ),
     Detector(
@@ -78,8 +82,8 @@ DETECTORS = (
         {"scoring": "asymmetric", "projection": "hadamard", **_ADAPTIVE},
         True,
     ),
-    Detector("grouped, Hadamard", 8 * GROUPED_BYTES, {"scoring": "grouped_hamming", **_GROUPED}, True),
-    Detector("grouped, Hadamard, real query", 8 * GROUPED_BYTES, {"scoring": "grouped_asymmetric", **_GROUPED}, True),
+    Detector("grouped, Hadamard", 8 * GROUPED_BYTES, {"scoring": "hamming", **_GROUPED}, True),
+    Detector("grouped, Hadamard, real query", 8 * GROUPED_BYTES, {"scoring": "asymmetric", **_GROUPED}, True),
 )
 
 

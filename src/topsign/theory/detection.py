@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
-from .._checks import check_choice, check_count, check_pool, check_positive
+from .._checks import check_choice, check_count, check_positive
 from .distances import (
     binomial_cdf,
     check_correlation,
@@ -19,20 +19,11 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
-from .order_statistics import Selection, grouped_selection
+from .order_statistics import Selection
 from .rates import trellis_energy
 from .tails import effective_features, mismatch_tail, sample_correlations, score_tail, tail_threshold
 
-DETECTORS = (
-    "uncompressed",
-    "hamming",
-    "asymmetric",
-    "sign_hamming",
-    "sign_asymmetric",
-    "grouped_hamming",
-    "grouped_asymmetric",
-    "universal",
-)
+DETECTORS = ("uncompressed", "hamming", "asymmetric", "universal")
 
 
 @dataclass(frozen=True)
@@ -80,11 +71,13 @@ def roc(
 
     Parameters
     ----------
+    n_bits, n_pool, n_bytes : int
+        Size of adaptive codes, n_bits out of n_pool, which are equal for plain sign codes; or of grouped codes,
+        n_bytes. The universal embedding has n_bits.
     scoring : str
-        "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": adaptive codes of
-        ``n_bits`` out of ``n_pool``; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections;
-        "grouped_hamming" or "grouped_asymmetric": grouped codes of ``n_bytes``; "universal": n_bits of the universal
-        embedding of unit-norm signals, with its ``step`` and ``dither``.
+        "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": codes, compared with the
+        signs or with the real values of the query; "universal": the universal embedding of unit-norm signals, with its
+        ``step`` and ``dither``.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
         The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.tails`.
 
@@ -105,32 +98,15 @@ def roc(
         raise ValueError(f"correlation must lie in [0, 1), got {correlation}")
     if scoring == "uncompressed":
         return _continuous_roc(*_uncompressed(kappa, n_features))
-    kept = _selection(scoring, n_bits, n_pool, n_bytes)
     if scoring == "universal":
-        flips = _universal_flips(kappa, n_features, kept.n_kept, projection, check_positive(step, "step"), dither)
-        return _discrete_roc(*flips)
-    if scoring.endswith("hamming"):
+        n_kept, width = check_count(n_bits, "n_bits"), check_positive(step, "step")
+        return _discrete_roc(*_universal_flips(kappa, n_features, n_kept, projection, width, dither))
+    kept = Selection.of(n_bits, n_pool, n_bytes)
+    if scoring == "hamming":
         counts = np.arange(kept.n_kept + 1.0)
         return _discrete_roc(*(mismatch_tail(counts, one, kept, n_features, projection) for one in (0.0, kappa)))
     tail = partial(score_tail, kept=kept, n_features=n_features, projection=projection)
     return _continuous_roc(partial(tail, kappa=0.0), partial(tail, kappa=kappa))
-
-
-def _selection(scoring: str, n_bits: int | None, n_pool: int | None, n_bytes: int | None) -> Selection:
-    """Return the rule by which codes of these sizes select projections, after checking that the sizes go together."""
-    if scoring.startswith("grouped"):
-        if n_bytes is None or n_bits is not None or n_pool is not None:
-            raise ValueError(f'scoring="{scoring}" needs n_bytes, and neither n_bits nor n_pool')
-        return grouped_selection(n_bytes)
-    if n_bits is None or n_bytes is not None:
-        raise ValueError(f'n_bits must be given for scoring="{scoring}", and n_bytes only for grouped codes')
-    if scoring in ("hamming", "asymmetric"):
-        if n_pool is None:
-            raise ValueError(f'n_pool must be given for scoring="{scoring}"')
-        return Selection(*check_pool(n_bits, n_pool))
-    if n_pool not in (None, n_bits):
-        raise ValueError(f'scoring="{scoring}" keeps every projection; omit n_pool or set it to n_bits={n_bits}')
-    return Selection(*check_pool(n_bits, n_bits))  # plain signs are adaptive codes that keep everything
 
 
 def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Float64], Callable[[Float64], Float64]]:
