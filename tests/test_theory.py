@@ -12,6 +12,8 @@ from scipy.stats import binom, multivariate_normal
 
 from topsign import theory
 from topsign.paper import printed
+from topsign.theory.distances import binomial_cdf, binomial_sf, mixture_tail
+from topsign.theory.order_statistics import Selection
 
 pytestmark = pytest.mark.core
 
@@ -47,7 +49,7 @@ COMPUTE = {
     "p_i_given_y": lambda p: theory.flip_probability(
         p["y"] / (p["sigma"] * p["norm_u"]), p["uv"] / (p["norm_u"] * p["norm_v"])
     ),
-    "mean_given_y": lambda p: theory.expected_hamming_given(p["y"], p["uv"]),
+    "mean_given_y": lambda p: theory.flip_probability(p["y"], p["uv"]).mean(),
     "var_given_y": variance_given,
     "exact_upper_tail_given_y": lambda p: given_tail(p, "upper"),
     "exact_lower_tail_given_y": lambda p: given_tail(p, "lower"),
@@ -121,11 +123,11 @@ def test_the_law_is_consistent(rho, n_bits, n_pool):
     assert_allclose(mean / n_bits, theory.expected_hamming(rho, n_bits=n_bits, n_pool=n_pool), rtol=1e-9)
     variance = pmf @ (k - mean) ** 2 / n_bits**2
     assert_allclose(variance, theory.hamming_variance(rho, n_bits=n_bits, n_pool=n_pool), rtol=1e-9)
-    common = {"correlation": rho, "n_bits": n_bits, "n_pool": n_pool}
-    assert_allclose(theory.hamming_cdf(k, **common), pmf.cumsum(), rtol=1e-9, atol=1e-300)
-    assert_allclose(theory.hamming_sf(k - 1, **common), pmf[::-1].cumsum()[::-1], rtol=1e-9, atol=1e-300)
-    assert theory.hamming_cdf(-1, **common) == 0
-    assert theory.hamming_sf(n_bits, **common) == 0
+    kept = Selection(n_bits, n_pool)
+    assert_allclose(mixture_tail(k, rho, kept, binomial_cdf), pmf.cumsum(), rtol=1e-9, atol=1e-300)
+    assert_allclose(mixture_tail(k - 1, rho, kept, binomial_sf), pmf[::-1].cumsum()[::-1], rtol=1e-9, atol=1e-300)
+    assert mixture_tail(-1, rho, kept, binomial_cdf) == 0
+    assert mixture_tail(n_bits, rho, kept, binomial_sf) == 0
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)

@@ -18,8 +18,9 @@ import scipy  # loads its modules on first use
 from .._arrays import Float32, Float64
 from .._checks import check_count, check_false_alarm
 from ..index import Index
-from ..significance import entry_level, probabilities, probability_text
+from ..significance import probabilities, probability_text
 from ..significance.likelihood_ratios import verbal_equivalent
+from ..theory.tails import entry_level
 from .alignment import (
     CUSTOMARY,
     SEARCHES,

@@ -15,6 +15,7 @@ from .. import theory
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_pool, check_real
 from ..theory.rates import compact_bytes
+from ..theory.tails import entry_level
 
 Curves = list[dict[str, Any]]
 
@@ -72,7 +73,7 @@ class CodeSizes:
     @property
     def per_entry(self) -> float:
         """False-alarm rate per comparison that gives the requested rate per search."""
-        return float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
+        return entry_level(self.false_alarm, self.n_entries)
 
 
 @lru_cache(maxsize=64)

@@ -21,8 +21,9 @@ from ..projections.blocks import float_blocks
 from ..search.engine import ENGINE, Hits
 from ..search.query_block import QueryBlock, query_blocks
 from ..search.regions import Progress
-from ..significance import MAX_REPEATED, ScoreCalibration, entry_level, probabilities, searches_needed
+from ..significance import MAX_REPEATED, ScoreCalibration, probabilities, searches_needed
 from ..store.segments import Snapshot
+from ..theory.tails import entry_level
 from .entries import EntrySet
 
 KEY = "topsign:calibration"

@@ -14,6 +14,7 @@ from .._arrays import Array, Bytes, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from ..families import Null, Pairing, Recipe
 from ..store.segments import Snapshot
+from ..theory.tails import entry_level
 from .engine import ENGINE, Hits
 
 BLOCK_BYTES = 2**22  # codes that are read, or compared with all others, at a time
@@ -155,9 +156,8 @@ class PairLimit:
         if null is not None:
             rate = check_false_alarm(false_alarm) / max(1, n_entries)
             return cls(pairing, null.search_threshold(rate, n_entries), None)
-        n_pairs = max(1, n_entries * (n_entries - 1) // 2)
-        level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
-        return cls(pairing, pairing.null_bound(float(level)), None)
+        level = entry_level(check_false_alarm(false_alarm), n_entries * (n_entries - 1) // 2)
+        return cls(pairing, pairing.null_bound(level), None)
 
     def kept(self, ids: Int64, hits: Hits, equal: EqualCodes) -> Hits:
         """Return hits of entries with these ids, which replace the positions: each pair once, or the k best others.

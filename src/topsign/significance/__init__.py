@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .likelihood_ratios import LikelihoodRatio, LikelihoodRatioModel
-from .null_distributions import entry_level
 from .p_values import (
     agreement_log10_pvalue,
     correct_pvalues,
@@ -21,7 +20,6 @@ __all__ = [
     "ScoreCalibration",
     "agreement_log10_pvalue",
     "correct_pvalues",
-    "entry_level",
     "match_log10_pvalue",
     "match_pvalue",
     "probabilities",

@@ -17,7 +17,7 @@ from ..theory import correlation_from_hamming, expected_hamming, hamming_varianc
 from ..theory.detection import correlation_threshold
 from ..theory.distances import selection_interval
 from ..theory.order_statistics import Selection
-from ..theory.tails import log_coordinate_tail, tail_threshold
+from ..theory.tails import entry_level, log_coordinate_tail, tail_threshold
 from .p_values import LN10, log10_tail, probabilities, selection_log10_pvalue
 
 N_NODES, N_FAR_NODES = 600, 100
@@ -164,11 +164,6 @@ class PairNull(ABC):
 
     def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> npt.NDArray[np.bool_]:
         return np.asarray(probabilities(self.log10_p_values(statistics)) <= entry_level(false_alarm, n_entries))
-
-
-def entry_level(false_alarm: float, n_entries: int) -> float:
-    """Return the p-value below which any of ``n_entries`` entries falls with a probability of ``false_alarm``."""
-    return float(-np.expm1(np.log1p(-false_alarm) / max(1, n_entries)))
 
 
 @dataclass(frozen=True, eq=False)

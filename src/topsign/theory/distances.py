@@ -30,15 +30,6 @@ def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) ->
     return np.asarray(scipy.special.ndtr(-_product(s, kappa_of(check_correlation(correlation)))))
 
 
-def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Expected distance at a ``correlation``, given the reference's kept projections (``standardized``, last axis).
-
-    Exact: the mean of the flip probabilities.
-    """
-    flips = flip_probability(standardized, np.asarray(correlation, dtype=np.float64)[..., np.newaxis])
-    return np.asarray(flips.mean(axis=-1))
-
-
 def expected_hamming(
     correlation: npt.ArrayLike, *, n_bits: int | None = None, n_pool: int | None = None, n_bytes: int | None = None
 ) -> Float64:
@@ -105,38 +96,6 @@ def hamming_pmf(
         flips, weights = flip_mixture(one, kept)
         rows.append(weights @ scipy.stats.binom.pmf(counts, kept.n_kept, flips[:, np.newaxis]))
     return np.array(rows).reshape(*rho.shape, len(counts))
-
-
-def hamming_cdf(
-    mismatches: npt.ArrayLike,
-    *,
-    correlation: float,
-    n_bits: int | None = None,
-    n_pool: int | None = None,
-    n_bytes: int | None = None,
-) -> Float64:
-    """Probability of at most this many ``mismatches``.
-
-    ``correlation``, ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool;
-    small values keep their relative precision.
-    """
-    return mixture_tail(mismatches, correlation, Selection.of(n_bits, n_pool, n_bytes), binomial_cdf)
-
-
-def hamming_sf(
-    mismatches: npt.ArrayLike,
-    *,
-    correlation: float,
-    n_bits: int | None = None,
-    n_pool: int | None = None,
-    n_bytes: int | None = None,
-) -> Float64:
-    """Probability of more than this many ``mismatches``.
-
-    ``correlation``, ``n_bits``, ``n_pool`` and ``n_bytes`` are as for :func:`hamming_pmf`. Exact for a Gaussian pool;
-    small values keep their relative precision.
-    """
-    return mixture_tail(mismatches, correlation, Selection.of(n_bits, n_pool, n_bytes), binomial_sf)
 
 
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:

@@ -128,21 +128,6 @@ def grouped_expected_agreement(correlation: npt.ArrayLike) -> Float64:
     return np.asarray(np.sign(rho) * np.clip(difference, 0.0, 1.0))
 
 
-def grouped_correlation_from_agreement(agreement: npt.ArrayLike) -> Float64:
-    """Correlation at which this ``agreement``, a fraction of the groups, is expected.
-
-    Inverse of :func:`grouped_expected_agreement` by interpolation, within 1e-6.
-
-    >>> float(grouped_correlation_from_agreement(0.2259).round(3))
-    0.5
-    """
-    values = np.asarray(agreement, dtype=np.float64)
-    if not ((values >= -1) & (values <= 1)).all():
-        raise ValueError("agreement must be fractions in [-1, 1]; divide it by the number of groups")
-    expected, angles = _agreement_table()
-    return np.asarray(np.sign(values) * np.cos(np.interp(np.abs(values), expected, angles)))
-
-
 def agreement_probabilities(correlation: float) -> tuple[float, float]:
     """Return the probabilities that a group of two codes has equal locations with equal, and with different, signs.
 
@@ -175,10 +160,3 @@ def _agreement_series() -> np.polynomial.Chebyshev:
         return np.array([equal - different for equal, different in found])
 
     return np.polynomial.Chebyshev.interpolate(at, 40, domain=[0, np.pi / 2])
-
-
-@cache
-def _agreement_table() -> tuple[Float64, Float64]:
-    """Return expected agreements, ascending from 0 to 1, and the angles between signals at which they are expected."""
-    angles = np.linspace(np.pi / 2, 0, 4001)
-    return np.maximum.accumulate(np.clip(_agreement_series()(angles), 0.0, 1.0)), angles

@@ -20,7 +20,7 @@ from .detection import correlation_threshold, roc, trellis_detection
 from .distances import check_correlation
 from .order_statistics import GROUP_SIZE, Selection, grouped_selection
 from .rates import compact_bytes, storage_bits
-from .tails import ORTHONORMAL, PROJECTIONS, operating_point
+from .tails import ORTHONORMAL, PROJECTIONS, entry_level, operating_point
 
 N_BITS_STEP = 8
 FACTOR_BYTES = 2
@@ -261,7 +261,7 @@ class _Target:
         self.n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL)
         self.n_entries = check_count(n_entries, "n_entries")
         self.projection = check_choice(projection, "projection", PROJECTIONS)
-        self.per_entry = float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
+        self.per_entry = entry_level(self.false_alarm, self.n_entries)
 
     def adaptive_ladders(self, scoring: str | None) -> list[_Ladder]:
         shares = (1 / 4, 1 / 2, 1, 2) if self.projection in ORTHONORMAL else (1 / 2, 1, 2, 4)

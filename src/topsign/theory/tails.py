@@ -194,6 +194,11 @@ def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> fl
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-13))
 
 
+def entry_level(false_alarm: float, n_entries: int) -> float:
+    """Return the p-value below which any of ``n_entries`` entries falls with a probability of ``false_alarm``."""
+    return float(-np.expm1(np.log1p(-false_alarm) / max(1, n_entries)))
+
+
 def operating_point(
     level: float, correlation: float, kept: Selection, n_features: int, projection: str, scoring: str
 ) -> tuple[float, float]:
