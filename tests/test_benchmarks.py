@@ -49,6 +49,7 @@ def test_pages_show_the_rows_that_a_table_asks_for(load):
     assert "| --- | --- |\n| a | 2 |\n| b | 2 |\n\n`benchmarks/results/one.json` has all 3 rows.\n" in found
 
 
+@pytest.mark.slow
 def test_results_carry_command_machine_versions_commit_and_spread(tmp_path):
     shown = run("run.py", "--quick", "--only", "import_time", "--results", tmp_path)
     assert shown.returncode == 0, shown.stderr

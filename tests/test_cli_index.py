@@ -459,6 +459,7 @@ def test_an_index_is_known_by_its_content_not_by_its_name(built):
     assert found["grouped"] == sum(map(len, found["groups"]))
 
 
+@pytest.mark.slow
 def test_commands_import_only_what_they_need(built):
     """Lists of modules, not seconds: these are most of the time of a short command."""
     slow = [

@@ -35,7 +35,9 @@ def client():
         yield made
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, "trellis, originals", "adaptive, originals"])
+@pytest.fixture(
+    scope="module", params=["trellis", "adaptive norms", "grouped", "trellis, originals", "adaptive, originals"]
+)
 def both(request, tmp_path_factory, client):
     """The same folder on one machine and on a cluster: several segments, removed entries, and regions."""
     family, *kept = request.param.split(", ")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 FAULTS = Path(__file__).parent / "faults"
 

@@ -183,8 +183,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["principal", "adaptive"])
-@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize(("refused", "kind"), [*zip(REFUSED, 6 * ["principal", "adaptive"], strict=False)])
 def test_a_first_addition_that_is_refused_leaves_nothing(rng, kind, refused, tmp_path):
     make = partial(ts.Index, n_features=32, **KINDS[kind])
     options, message = REFUSED[refused]

@@ -1,6 +1,5 @@
 """Regions: assignment of entries, selection by searches, and the recall they reach."""
 
-import gc
 import pickle
 import sys
 import threading
@@ -125,7 +124,6 @@ def test_segments_are_written_while_regions_are_learned(tmp_path, monkeypatch):
     made, held, plain = [], [], memory.take_entries
 
     def take(*arguments):
-        gc.collect()
         held.append(sum(earlier() is not None for earlier in made))
         segment = plain(*arguments)
         made.append(weakref.ref(segment.columns))
