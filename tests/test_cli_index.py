@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from functools import partial
 from pathlib import Path
@@ -153,32 +152,6 @@ def test_tables_bring_ids_and_metadata(folder, monkeypatch):
     assert "d.topsign: 300 entries" in shown
     assert "must be in the index, but zz is not" in run("get d.topsign zz", code=2)
     assert "has no column 'nothing'; it has doc, x, year" in run("build docs --id-column nothing -o e.topsign", code=2)
-
-
-def test_add_with_ids_and_metadata(built):
-    np.save("ids.npy", np.arange(1000, 1300))
-    with open("notes.jsonl", "w") as file:
-        file.writelines(json.dumps({"row": i}) + "\n" for i in range(300))
-    shown = run("add a.topsign signals.npy --ids ids.npy --metadata notes.jsonl")
-    assert "signals.npy: 300 entries added, ids 1000 to 1299" in shown
-    assert ts.open_index("a.topsign").get([1042]).metadata == [{"row": 42}]
-    assert '{"row": 42}' in run("search a.topsign queries.npy -k 2 --with-metadata")
-    np.save("gone.npy", np.arange(300))
-    assert "300 removed, 300 entries left" in run("remove a.topsign --ids gone.npy")
-
-
-def test_inspect_estimates_searches(built):
-    shown = run("inspect a.topsign --correlation 0.3")
-    for words in ("family adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1"):
-        assert words in shown
-    index = ts.open_index("a.topsign")
-    told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"] == index.info["header"] | index.recipe.described() | {"calibration": None}
-    assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
-    shape = {"n_bits": 32, "n_pool": N_FEATURES}
-    (row,) = told["expected"]
-    assert row["distance"] == float(ts.theory.expected_hamming(0.3, **shape))
-    assert row["interval"][0] < 0.3 < row["interval"][1]
 
 
 def sparse_texts(codes):
@@ -420,21 +393,6 @@ def test_results_are_strict_json(folder, options, n_entries):
     rows = strict_json(CliRunner().invoke(app, ["search", "i.topsign", "queries.npy", "--json"]).stdout)
     assert len(rows) == min(20, 2 * n_entries)
     assert {row["p_value"] is None for row in rows} == ({"trellis" in options} if rows else set())
-
-
-def test_a_busy_index_is_reported(built):
-    program = """
-        import sys, topsign as ts
-        with ts.open_index("a.topsign")._store.change():
-            print("writing", flush=True)
-            sys.stdin.readline()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        writer.stdout.readline()
-        assert "is being written by another process" in run("remove a.topsign 1 --timeout 0.05", code=1)
-        writer.stdin.close()
-    run("remove a.topsign 1 --timeout 5")
 
 
 def test_sources_of_python_are_not_resumed(folder):

@@ -566,21 +566,6 @@ def test_segments_that_do_not_fit_are_refused(client, source, tmp_path, monkeypa
         ts.distributed.open(tmp_path / "codes", client=client)
 
 
-def test_few_tasks_are_with_the_scheduler(client):
-    """The scheduler has at most two tasks per thread, for any number of jobs."""
-    sent, most = [], 0
-
-    def submit(job):
-        nonlocal most
-        sent.append(client.submit(abs, job, pure=False))
-        most = max(most, sum(future.status == "pending" for future in sent))
-        return sent[-1]
-
-    results = {job: result for job, result, error in clusters.run_all(client, range(-100, 0), submit)}
-    assert results == {job: -job for job in range(-100, 0)}
-    assert 1 <= most <= 2 * 4
-
-
 def test_a_missing_worker_is_reported(processes, monkeypatch, tmp_path):
     from distributed import Client, LocalCluster
 

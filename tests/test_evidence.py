@@ -116,13 +116,6 @@ def test_the_region_ends_where_the_likelihood_has_dropped():
     assert ((drops >= 3.0) & (drops < 3.01)).all()  # the bisection of 12 steps ends slightly outside
 
 
-def test_words_follow_the_scale():
-    found = ratios(np.random.default_rng(5), 20_000, 20_000, [-1.0, 1.25, 3.5])
-    assert found.words[0].endswith("support for different sources")
-    assert found.words[1] == "no support either way"
-    assert found.words[2].endswith("support for the same source")
-
-
 def test_bad_matches_raise():
     with pytest.raises(ValueError, match="matches must be at least two finite scores, got 1"):
         LikelihoodRatioModel.fit([1.0], impostors=[0.0, 1.0])

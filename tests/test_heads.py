@@ -468,19 +468,6 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
         lost = few.accuracy - classifier.score(few.features, few.labels)
         assert_allclose(shown[key].points, 100 * lost, atol=1e-9)
 
-    rest = np.arange(len(few.labels)) % 10 > 0  # the step of the universal embedding was chosen on every tenth image
-    exact = np.mean((few.features @ few.weights.T).argmax(axis=1)[rest] == few.labels[rest])
-    for n_bits in (32, 1081):
-        (loss,) = (shown[key] for key in shown if key[0].startswith("universal") and key[1] == n_bits)
-        embedding = ts.UniversalEmbedding(n_bits=n_bits, step=loss.step, dither=False, **gaussian).fit(few.weights)
-        inputs, codes = (
-            embedding.transform(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-            for rows in (few.features[rest], few.weights)
-        )
-        predicted = ts.hamming(inputs[:, np.newaxis], codes, n_bits=n_bits).argmin(axis=1)
-        lost = exact - np.mean(predicted == few.labels[rest])
-        assert_allclose(loss.points, 100 * lost, atol=1e-9)
-
 
 # Shortlists and sizes
 

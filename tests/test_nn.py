@@ -126,20 +126,6 @@ def test_layers_notice_that_their_tensors_changed():
     assert len(operators._heads) <= operators.LAYERS
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_top_classes_are_those_of_the_logits(bias):
-    """Ties are ordered by class."""
-    linear, x = make_linear(bias=bias), torch.randn(2, 3, 48)
-    linear.weight[7], linear.weight[20] = linear.weight[3], linear.weight[3]
-    if bias:
-        linear.bias[[7, 20]] = linear.bias[3].clone()
-    layer = nn.compress(linear, n_bytes=6, random_state=7)
-    for k in (1, 5, 30):
-        order = layer(x).argsort(dim=-1, descending=True, stable=True)[..., :k]
-        assert torch.equal(layer.topk(x, k).indices, order)
-        assert torch.equal(layer.topk(x, k).values, layer(x).gather(-1, order))
-
-
 @pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8"])
 def test_shortlists_are_multiplied_block_by_block(monkeypatch, storage):
     linear, x = make_linear(), torch.randn(2, 9, 48)
