@@ -4,36 +4,26 @@ from __future__ import annotations
 
 from ..codes import Codes, message_parts
 from ..errors import StorageError
-from .adaptive import AdaptiveCodes, AdaptiveRecipe
-from .base import METRICS, SCORINGS, Recipe, check_parameters, family_type
-from .comparison import Comparison, Gather, Null, PairComparison, Pairing, unit_queries
-from .signs import GroupedCodes, GroupedRecipe, SignCodes, SignRecipe
-from .trellis import TrellisCodes, TrellisRecipe
-from .weight_encoder import Logits
-
-__all__ = [
-    "METRICS",
-    "SCORINGS",
-    "AdaptiveCodes",
-    "AdaptiveRecipe",
-    "Comparison",
-    "Gather",
-    "GroupedCodes",
-    "GroupedRecipe",
-    "Logits",
-    "Null",
-    "PairComparison",
-    "Pairing",
-    "Recipe",
-    "SignCodes",
-    "SignRecipe",
-    "TrellisCodes",
-    "TrellisRecipe",
-    "check_parameters",
-    "family_type",
-    "read_codes",
-    "unit_queries",
-]
+from .adaptive import AdaptiveCodes as AdaptiveCodes
+from .adaptive import AdaptiveRecipe as AdaptiveRecipe
+from .base import METRICS as METRICS
+from .base import SCORINGS as SCORINGS
+from .base import Recipe as Recipe
+from .base import check_parameters as check_parameters
+from .base import family_type as family_type
+from .comparison import Comparison as Comparison
+from .comparison import Gather as Gather
+from .comparison import Null as Null
+from .comparison import PairComparison as PairComparison
+from .comparison import Pairing as Pairing
+from .comparison import unit_queries as unit_queries
+from .signs import GroupedCodes as GroupedCodes
+from .signs import GroupedRecipe as GroupedRecipe
+from .signs import SignCodes as SignCodes
+from .signs import SignRecipe as SignRecipe
+from .trellis import TrellisCodes as TrellisCodes
+from .trellis import TrellisRecipe as TrellisRecipe
+from .weight_encoder import Logits as Logits
 
 
 def read_codes(message: bytes) -> Codes:

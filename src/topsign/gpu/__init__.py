@@ -4,20 +4,12 @@
 :meth:`SignsEncoder.encode_resident` signals that are on the device already. Layers use a :class:`HeadScanner`.
 """
 
-from ..errors import GpuError, GpuMemoryError
-from .device import cuda_device
-from .encoding import DeviceEncoder, SignsEncoder, block_encoder, check_encoder
-from .engine import GpuIndex
-from .scan import HeadScanner
-
-__all__ = [
-    "DeviceEncoder",
-    "GpuError",
-    "GpuIndex",
-    "GpuMemoryError",
-    "HeadScanner",
-    "SignsEncoder",
-    "block_encoder",
-    "check_encoder",
-    "cuda_device",
-]
+from ..errors import GpuError as GpuError
+from ..errors import GpuMemoryError as GpuMemoryError
+from .device import cuda_device as cuda_device
+from .encoding import DeviceEncoder as DeviceEncoder
+from .encoding import SignsEncoder as SignsEncoder
+from .encoding import block_encoder as block_encoder
+from .encoding import check_encoder as check_encoder
+from .engine import GpuIndex as GpuIndex
+from .scan import HeadScanner as HeadScanner

@@ -1,67 +1,35 @@
 """Kernels: operations on raw arrays in C++, and the memory layout of codes."""
 
-from .arrays import (
-    BLOCK,
-    FACTOR_BYTES,
-    GROUP,
-    CodeBlocks,
-    CodeRange,
-    CodeRanges,
-    Layout,
-    LazyBlocks,
-    Means,
-    OriginalRows,
-    PackedMatrix,
-    Preparation,
-    Product,
-    RegionChoice,
-    RegionCodes,
-    RegionHits,
-    RegionModel,
-    RegionPlan,
-    RegionRule,
-    Ring,
-    RoundedQueries,
-    Scoring,
-    Visits,
-    pack_log_factors,
-    unpack_factors,
-)
-from .choice import active, available, info, use
-from .native import Kernels, chosen_threads, n_threads, threads
-
-__all__ = [
-    "BLOCK",
-    "FACTOR_BYTES",
-    "GROUP",
-    "CodeBlocks",
-    "CodeRange",
-    "CodeRanges",
-    "Kernels",
-    "Layout",
-    "LazyBlocks",
-    "Means",
-    "OriginalRows",
-    "PackedMatrix",
-    "Preparation",
-    "Product",
-    "RegionChoice",
-    "RegionCodes",
-    "RegionHits",
-    "RegionModel",
-    "RegionPlan",
-    "RegionRule",
-    "Ring",
-    "RoundedQueries",
-    "Scoring",
-    "Visits",
-    "active",
-    "available",
-    "chosen_threads",
-    "info",
-    "n_threads",
-    "pack_log_factors",
-    "threads",
-    "unpack_factors",
-    "use",
-]
+from .arrays import BLOCK as BLOCK
+from .arrays import FACTOR_BYTES as FACTOR_BYTES
+from .arrays import GROUP as GROUP
+from .arrays import CodeBlocks as CodeBlocks
+from .arrays import CodeRange as CodeRange
+from .arrays import CodeRanges as CodeRanges
+from .arrays import Layout as Layout
+from .arrays import LazyBlocks as LazyBlocks
+from .arrays import Means as Means
+from .arrays import OriginalRows as OriginalRows
+from .arrays import PackedMatrix as PackedMatrix
+from .arrays import Preparation as Preparation
+from .arrays import Product as Product
+from .arrays import RegionChoice as RegionChoice
+from .arrays import RegionCodes as RegionCodes
+from .arrays import RegionHits as RegionHits
+from .arrays import RegionModel as RegionModel
+from .arrays import RegionPlan as RegionPlan
+from .arrays import RegionRule as RegionRule
+from .arrays import Ring as Ring
+from .arrays import RoundedQueries as RoundedQueries
+from .arrays import Scoring as Scoring
+from .arrays import Visits as Visits
+from .arrays import pack_log_factors as pack_log_factors
+from .arrays import unpack_factors as unpack_factors
+from .choice import active as active
+from .choice import available as available
+from .choice import info as info
+from .choice import use as use
+from .native import Kernels as Kernels
+from .native import chosen_threads as chosen_threads
+from .native import n_threads as n_threads
+from .native import threads as threads

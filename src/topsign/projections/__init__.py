@@ -6,23 +6,14 @@ from typing import Any
 
 from .._checks import check_choice
 from .._random import RandomState
-from .base import Projected, Projection
-from .learned import Principal
-from .random_operators import Circulant, Gaussian, Hadamard, Rademacher, Sparse
-
-__all__ = [
-    "KINDS",
-    "Circulant",
-    "Gaussian",
-    "Hadamard",
-    "Principal",
-    "Projected",
-    "Projection",
-    "Rademacher",
-    "Sparse",
-    "make_projection",
-    "resolve_projection",
-]
+from .base import Projected as Projected
+from .base import Projection as Projection
+from .learned import Principal as Principal
+from .random_operators import Circulant as Circulant
+from .random_operators import Gaussian as Gaussian
+from .random_operators import Hadamard as Hadamard
+from .random_operators import Rademacher as Rademacher
+from .random_operators import Sparse as Sparse
 
 KINDS: dict[str, type[Projection]] = {cls.kind: cls for cls in (Gaussian, Rademacher, Sparse, Hadamard, Circulant)}
 
@@ -50,15 +41,11 @@ def make_projection(
     Hadamard(n_features=8192, n_pool=8192, seed=7, rounds=3)
     """
     cls = KINDS[check_choice(kind, "kind", tuple(KINDS))]
-    try:
-        return cls(n_features=n_features, n_pool=n_pool, random_state=random_state, **options)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        known = list(cls(n_features=1, n_pool=1, random_state=0).options)
-        raise TypeError(
-            f"a {kind} projection has {f'the options {known}' if known else 'no options'}, got {sorted(options)}"
-        ) from None
+    known = list(cls.option_names)
+    if not options.keys() <= set(known):
+        have = f"the options {known}" if known else "no options"
+        raise TypeError(f"a {kind} projection has {have}, got {sorted(options)}")
+    return cls(n_features=n_features, n_pool=n_pool, random_state=random_state, **options)
 
 
 def resolve_projection(
