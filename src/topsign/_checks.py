@@ -191,7 +191,14 @@ def as_signals(
     if isinstance(signals, Rows):
         return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never loaded completely
     values = as_numpy(signals, name)
-    array = values if isinstance(values, np.ndarray) else _as_array(values, name)  # keep memory maps
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)  # keep memory maps
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            f"{name} must be rows of equal length, got rows of different lengths; pad or cut them first"
+        ) from None
     if array.ndim == 1:
         _check_no_column(array, name)
         array = array[np.newaxis]
@@ -213,27 +220,13 @@ def names_of_columns(table: Any) -> tuple[str, ...] | None:
 
 def check_feature_names(given: Sequence[str], known: Sequence[str], name: str) -> None:
     """Raise ValueError unless the columns of a table match those of earlier tables, in the same order."""
-    differing = [row for row, (one, other) in enumerate(zip(given, known, strict=False)) if one != other]
+    both = enumerate(zip(given, known, strict=False))
+    differing = [f"column {at} is {one!r}, and was {other!r}" for at, (one, other) in both if one != other]
     if not differing and len(given) == len(known):
         return
-    if differing:
-        at = differing[0]
-        what = f"column {at} is {given[at]!r}, and was {known[at]!r}"
-    else:
-        what = f"it has {len(given)} columns, and had {len(known)}"
+    what = differing[0] if differing else f"it has {len(given)} columns, and had {len(known)}"
     remedy = "reorder the columns" if sorted(given) == sorted(known) else "give a table of the same columns"
     raise ValueError(f"{name} must have the columns of earlier tables, in the same order: {what}; {remedy} first")
-
-
-def _as_array(values: object, name: str) -> Array:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise
-        raise ValueError(
-            f"{name} must be rows of equal length, got rows of different lengths; pad or cut them first"
-        ) from None
 
 
 def _check_no_column(array: Array, name: str) -> None:
@@ -286,19 +279,16 @@ def as_numpy(values: Any, name: str = "signals") -> Any:
 
 def _arrow_rows(lists: Any, name: str) -> Array:
     """Return the rows of an Arrow array of equally long lists; a single chunk is not copied."""
-    rows = []
+    rows, lengths = [], set[int]()
     for chunk in getattr(lists, "chunks", [lists]):
         flat = chunk.flatten()
         if chunk.null_count or flat.null_count:
             raise ValueError(f"{name} have empty cells (nulls); drop or fill them first")
-        lengths = {chunk.type.list_size} if hasattr(chunk.type, "list_size") else set(np.diff(chunk.offsets))
+        lengths |= {chunk.type.list_size} if hasattr(chunk.type, "list_size") else set(np.diff(chunk.offsets))
         if len(lengths) > 1:
             raise ValueError(f"{name} must be lists of one length, got lengths {min(lengths)} to {max(lengths)}")
         if len(chunk):
             rows.append(flat.to_numpy(zero_copy_only=False).reshape(len(chunk), -1))
-    widths = {part.shape[1] for part in rows}
-    if len(widths) > 1:
-        raise ValueError(f"{name} must be lists of one length, got lengths {min(widths)} to {max(widths)}")
     return np.empty((0, 0)) if not rows else rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 

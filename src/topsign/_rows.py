@@ -77,6 +77,6 @@ class SparseRows(Rows):
 def take_rows(signals: Array | Rows, rows: Int64) -> Array:
     """Return the chosen rows of an array or of ``Rows`` as an array."""
     if isinstance(signals, Rows):
-        parts = [signals[int(row) : int(row) + 1] for row in rows]
-        return np.concatenate(parts) if parts else np.empty((0, signals.shape[1]), signals.dtype)
+        none = np.empty((0, signals.shape[1]), signals.dtype)
+        return np.concatenate([none, *(signals[int(row) : int(row) + 1] for row in rows)])
     return np.asarray(signals[rows])

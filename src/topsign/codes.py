@@ -218,8 +218,18 @@ def as_projected(projected: object, *, n_pool: int, space: str | None = None) ->
             f"projected must have one column per row of the pool, n_pool={n_pool}, got shape {array.shape}; "
             "pass what project() returned, not the signals themselves"
         )
-    if space is not None:
-        _check_space(projected, space)
+    theirs = projected.space if isinstance(projected, Projected) else None
+    if space is not None and theirs is None:
+        raise ValueError(
+            f"projected must be what project() returned, got a plain {type(projected).__name__}, which may hold the "
+            "signals themselves; project them with the encoder or index that made the codes, or mark projections that "
+            "an encoder made with its as_projected()"
+        )
+    if space not in (None, theirs):
+        raise ValueError(
+            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
+            "them means nothing; project the queries with the encoder that made the codes"
+        )
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(array).all():
@@ -239,18 +249,3 @@ def query_norms(queries: Float32, given: npt.ArrayLike | None) -> Float32:
     if norms.shape != (len(queries),) or not (np.isfinite(norms) & (norms >= 0)).all():
         raise ValueError(f"query_norms must be {len(queries)} finite values, none negative, got shape {norms.shape}")
     return norms
-
-
-def _check_space(projected: object, space: str) -> None:
-    theirs = projected.space if isinstance(projected, Projected) else None
-    if theirs is None:
-        raise ValueError(
-            f"projected must be what project() returned, got a plain {type(projected).__name__}, which may hold the "
-            "signals themselves; project them with the encoder or index that made the codes, or mark projections that "
-            "an encoder made with its as_projected()"
-        )
-    if theirs != space:
-        raise ValueError(
-            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
-            "them means nothing; project the queries with the encoder that made the codes"
-        )

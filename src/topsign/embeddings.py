@@ -134,7 +134,14 @@ class UniversalEmbedding(_Embedding):
         checked = self._take_signals(signals)
         check_finite(checked)
         self._make_projection(n_bits)
-        self._compare_step(step, checked)
+        _, projected = next(project_blocks(self.projection_, checked))
+        scale = float(np.std(projected))
+        if scale > 0 and (step < scale / FAR or (self.dither and step > FAR * scale)):
+            effect = "only nearly equal signals get similar codes" if step < scale else "all codes are nearly equal"
+            warn(
+                f"step={step:.3g} is far from {scale:.3g}, the deviation of the projections: {effect}; "
+                f"a step of about {2 * scale:.2g} fits, or divide the signals by their norms"
+            )
         cells = uniforms(self.seed_, "universal dither", 0, n_bits) if self.dither else np.zeros(n_bits)
         self.dither_ = cells * (2 * step)
         return self
@@ -148,17 +155,6 @@ class UniversalEmbedding(_Embedding):
             cells = np.floor((projected + self.dither_) / self.step)
             out[block.rows] = np.packbits(cells % 2 == 1, axis=1, bitorder="little")
         return out
-
-    def _compare_step(self, step: float, signals: Array) -> None:
-        """Warn if bits would be random, or the same for all signals, because of the scale of the projections."""
-        _, projected = next(project_blocks(self.projection_, signals))
-        scale = float(np.std(projected))
-        if scale > 0 and (step < scale / FAR or (self.dither and step > FAR * scale)):
-            effect = "only nearly equal signals get similar codes" if step < scale else "all codes are nearly equal"
-            warn(
-                f"step={step:.3g} is far from {scale:.3g}, the deviation of the projections: {effect}; "
-                f"a step of about {2 * scale:.2g} fits, or divide the signals by their norms"
-            )
 
 
 @suggests_keywords

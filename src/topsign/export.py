@@ -186,7 +186,8 @@ def _parts(
     elif ids is not None or metadata is not None:
         raise ValueError("an index has its own ids and metadata; ids= and metadata= apply only to codes")
     else:
-        entries, texts = _entries_of_index(source, n_rows), source.info["text_ids"]
+        known, texts = source.ids, source.info["text_ids"]
+        entries = (source.get(known[start : start + n_rows]) for start in range(0, len(known), n_rows))
     types = {"id": arrow.string() if texts else arrow.int64()}
     types |= {name: _type(arrow, values) for name, values in columns.items()}
     fields = [arrow.field(name, kind, nullable=False) for name, kind in types.items()]
@@ -206,12 +207,6 @@ def _entries_of_codes(
     for start in range(0, len(codes), n_rows):
         rows = slice(start, start + n_rows)
         yield Entries(known[rows], codes[rows], list(notes[rows]))
-
-
-def _entries_of_index(index: Index, n_rows: int) -> Iterator[Entries]:
-    ids = index.ids
-    for start in range(0, len(ids), n_rows):
-        yield index.get(ids[start : start + n_rows])
 
 
 def _type(arrow: Any, values: Array) -> Any:

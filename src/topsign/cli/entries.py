@@ -136,7 +136,7 @@ def _build_on_cluster(
 def _build_here(
     signals: str, output: str, codes: CodeOptions, source: SourceOptions, originals: str | None, there: bool
 ) -> None:
-    from ..index import deferred_of, open_index
+    from ..index import open_index
     from ..signals import FilesRows
 
     with _discarded(output, 0 if there else CHUNK_ROWS):
@@ -148,9 +148,7 @@ def _build_here(
             index = open_index(output)
             _check_recipe(index, codes, originals)
         else:
-            index = codes.new_index(files[0].n_features, path=output, originals=originals)
-            if deferred_of(index) is not None:
-                index.fit(rows)
+            index = codes.new_index(files[0].n_features, rows, path=output, originals=originals)
         with index:
             taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}
             _add_files(index, files, taken, source.columns(), f"topsign build {signals} -o {output} --resume")

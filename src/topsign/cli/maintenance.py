@@ -135,9 +135,8 @@ def _calibration(index: Index) -> dict[str, Any] | None:
 def _warn_of_null(index: Index, null: Any) -> None:
     """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
     if index.calibration is None and not null.trusted:
-        remedy = "topsign calibrate learns a null that does" + (
-            "" if index.recipe.parameters().get("center") else ", --center helps"
-        )
+        more = "" if index.recipe.parameters().get("center") else ", --center helps"
+        remedy = f"topsign calibrate learns a null that does{more}"
         errors.print(f"p-values do not fit these signals: {null}; {remedy}", label="warning:", color="yellow")
 
 

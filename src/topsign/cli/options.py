@@ -101,11 +101,12 @@ class CodeOptions:
         """Return the given options, except the family, as parameters of an index."""
         return {name: value for name, value in vars(self).items() if name != "family" and value is not None}
 
-    def new_index(self, n_features: int, **place: Any) -> Index:
-        """Return an index with these options."""
-        from ..index import Index
+    def new_index(self, n_features: int, sample: Any = None, **place: Any) -> Index:
+        """Return an index with these options; a family that learns does so from the sample, if there is one."""
+        from ..index import Index, deferred_of
 
-        return Index(n_features, family=self.family or FAMILY, **self.given(), **place)
+        index = Index(n_features, family=self.family or FAMILY, **self.given(), **place)
+        return index if sample is None or deferred_of(index) is None else index.fit(sample)
 
 
 @dataclass(frozen=True)

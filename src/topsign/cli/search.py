@@ -203,7 +203,6 @@ def _index_of(
     signals: str, codes: CodeOptions, source: SourceOptions, version: int | None, scheduler: str | None
 ) -> Iterator[Any]:
     """Yield the index at a path, or one in memory whose recipe is known; and a function that adds its signals."""
-    from ..index import deferred_of
     from ..signals import FilesRows
 
     if is_index(signals):
@@ -217,9 +216,7 @@ def _index_of(
     if version is not None or scheduler is not None:
         raise fail(f"{signals} is not an index; --version and --scheduler go with an index", code=2)
     files = source.open_files(signals)
-    index = codes.new_index(files[0].n_features)
-    if deferred_of(index) is not None:
-        index.fit(FilesRows(files))
+    index = codes.new_index(files[0].n_features, FilesRows(files))
 
     def add() -> None:
         for file in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -192,8 +193,7 @@ class AdaptiveWeights(LevelWeightEncoder):
         if not (most or large):
             return None
         errors = {size: replace(recipe, layout=Layout(size, n_pool)).logit_error() for size in pool_sizes(n_pool)}
-        best = min(errors, key=errors.__getitem__)
-        error = self.error()
+        best, error = min(errors, key=errors.__getitem__), self.error()
         why = "the head is small"
         if most:
             why = f"n_bits={n_bits} of n_pool={n_pool} keeps more than a quarter of the pool"
@@ -215,17 +215,13 @@ def pool_sizes(n_pool: int) -> list[int]:
 def bits_within(n_bytes: int, n_pool: int) -> int:
     """Return the most projections of a pool whose code takes at most ``n_bytes``."""
     n_pool = check_pool(1, n_pool)[1]
-    most, n_bytes = n_pool, check_count(n_bytes, "n_bytes")
-    fewest = Layout(1, n_pool).code_bytes
+    n_bytes, fewest = check_count(n_bytes, "n_bytes"), Layout(1, n_pool).code_bytes
     if n_bytes < fewest:
         raise ValueError(
             f"n_bytes must be at least {fewest}, the bytes of one bit of a pool of {n_pool}, got {n_bytes}"
         )
-    least = 1
-    while least < most:  # the bytes of a code grow with its bits
-        middle = (least + most + 1) // 2
-        least, most = (middle, most) if Layout(middle, n_pool).code_bytes <= n_bytes else (least, middle - 1)
-    return least
+    sizes = range(1, n_pool + 1)  # the bytes of a code grow with its bits
+    return bisect_right(sizes, n_bytes, key=lambda n_bits: Layout(n_bits, n_pool).code_bytes)
 
 
 def resolve_bits(n_bits: int | str | None, n_pool: int) -> int:

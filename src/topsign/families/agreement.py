@@ -9,6 +9,7 @@ score of a pair is the correlation for which its agreement is the expected value
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -49,11 +50,9 @@ class AgreementPairing(Pairing):
 
     def _least(self, test: Callable[[Int64], Array]) -> int:
         """Return the smallest agreement that passes a monotone test, or one more than the largest if none does."""
-        low, high = -self.recipe.n_kept, self.recipe.n_kept + 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
-        return low
+        n_kept = self.recipe.n_kept
+        agreements = range(-n_kept, n_kept + 1)
+        return bisect_left(agreements, True, key=lambda one: bool(test(np.array([one]))[0])) - n_kept
 
     @lazy
     def _kept(self) -> Selection:

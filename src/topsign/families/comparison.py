@@ -42,11 +42,8 @@ class Null(Protocol):
         """Return which values are matches, such that a search for an impostor has one with at most this probability."""
 
 
-class Gather(Protocol):
-    """Codes or ids of the entries of some hits."""
-
-    def __call__(self, name: str, part: slice = ...) -> Array:
-        """Return "codes", one row of bytes each, or "ids" of all hits or of a part of them."""
+Gather = Callable[..., Array]
+"""Function of "codes" or "ids", and optionally a slice of the hits, that returns these of the entries of the hits."""
 
 
 class Comparison(ABC):
@@ -225,9 +222,7 @@ class CodeComparison(CodeSearch, Comparison):
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         if self.signs is None:
-            _, cosines = self.estimates(queries, values, gather)
-            angles: Float64 = self.recipe.angles(cosines)
-            return angles
+            return np.asarray(self.recipe.angles(self.estimates(queries, values, gather)[1]))
         differing, n_rows = np.empty(len(queries)), max(1, COMPARED_BYTES // self.scorer.width)
         for start in range(0, len(queries), n_rows):
             part = slice(start, start + n_rows)
@@ -283,8 +278,8 @@ class HammingComparison(CodeComparison):
     scoring = "hamming"
 
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
-        estimated = self._law.correlations(self._mismatches(values))
-        correlations = np.where(self.norms[queries] > 0, estimated, 0.0)
+        null = self.recipe.isotropic_null(self.n_compared)
+        correlations = np.where(self.norms[queries] > 0, null.correlations(self._mismatches(values)), 0.0)
         if self.metric == "correlation":
             return correlations, correlations
         norms = self.recipe.norms(gather("codes"))
@@ -310,7 +305,7 @@ class HammingComparison(CodeComparison):
     def null(self) -> Null:
         from ..significance.null_distributions import MismatchNull
 
-        return MismatchNull(self._law.mismatch_log10_pvalues)
+        return MismatchNull(self.recipe.isotropic_null(self.n_compared).mismatch_log10_pvalues)
 
     @property
     def fixed_null(self) -> bool:
@@ -324,10 +319,6 @@ class HammingComparison(CodeComparison):
 
     def _mismatches(self, values: Array) -> Int64:
         return np.asarray((self.n_compared - values.astype(np.int64)) // 2)
-
-    @property
-    def _law(self) -> Any:
-        return self.recipe.isotropic_null(self.n_compared)
 
 
 class CosineComparison(CodeComparison):
@@ -363,6 +354,7 @@ class DecodedComparison(Comparison):
     recipe: Recipe
     units: Float32  # (n_queries, n_features)
     norms: Float64
+    normalized: bool = False  # whether values are cosines, independent of the norms of reference vectors
 
     @property
     def metric(self) -> str:  # type: ignore[override]
@@ -377,10 +369,8 @@ class DecodedComparison(Comparison):
     def _scores(self, ranges: Sequence[CodeRange]) -> Scored:
         n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))
         for ids, rows, codes in code_blocks(ranges, n_rows):
-            yield ids, rows, products(self.units, self._vectors(codes))
-
-    def _vectors(self, codes: Bytes) -> Float32:
-        return self.recipe.reference(codes)
+            vectors = self.recipe.reference(codes)
+            yield ids, rows, products(self.units, unit(vectors) if self.normalized else vectors)
 
     def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         correlations = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
@@ -408,13 +398,6 @@ def unit_queries(recipe: Recipe, queries: Array, *, part: slice | None = None) -
     return units.astype(np.float32), norms
 
 
-class DecodedCosines(DecodedComparison):
-    """Cosines of reference vectors with each other, independent of their norms."""
-
-    def _vectors(self, codes: Bytes) -> Float32:
-        return unit(super()._vectors(codes))
-
-
 @dataclass(frozen=True, eq=False)
 class DecodedPairing(Pairing):
     """Cosines of two reference vectors, by default of two reconstructions."""
@@ -427,7 +410,7 @@ class DecodedPairing(Pairing):
 
     def prepare(self, codes: Bytes) -> PairComparison:
         units = unit(self.recipe.reference(codes))
-        return DecodedCosines(self.recipe, units, np.ones(len(units)))
+        return DecodedComparison(self.recipe, units, np.ones(len(units)), normalized=True)
 
 
 def products(units: Float32, vectors: Float32) -> Float32:

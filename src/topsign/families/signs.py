@@ -344,11 +344,8 @@ class SignCodes(Codes):
         ``projected`` is what ``project`` of the encoder or index returned: (n_queries, n_pool).
         """
         queries = as_projected(projected, n_pool=self.n_pool, space=self.recipe.space)
-        agreements = kernels.active().scores(
-            self.recipe.scoring_of(None),
-            CodeBlocks.of(self.data),
-            count_signs(signs_of(queries)),
-        )
+        scorer, blocks = self.recipe.scoring_of(None), CodeBlocks.of(self.data)
+        agreements = kernels.active().scores(scorer, blocks, count_signs(signs_of(queries)))
         return (self.n_kept - agreements.astype(np.int32)) // 2
 
     def scores(

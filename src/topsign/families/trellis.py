@@ -815,7 +815,13 @@ def learn_moments(
         for _ in sample.unit_blocks():
             pass  # only checks them
         return projection, None, np.ones(n_features)
-    _check_sample(len(sample), n_features, principal=basis == "principal")
+    least = max(16, n_features // 8) if basis == "principal" else 2
+    if len(sample) < least:
+        raise ValueError(
+            f"a sample of {len(sample)} signals is too small to learn "
+            f"{'axes' if basis == 'principal' else 'a mean'} of {n_features} features, at least {least} are needed; "
+            'pass more signals, or use basis="hadamard" with center=False, which learns nothing'
+        )
     if basis == "principal":
         return _learn_axes(sample, center is not False, given, n_steps, seed)
     found = _mean(sample)
@@ -833,21 +839,6 @@ def _mean(sample: Sample) -> Float64:
     return np.asarray(sum(part[0] for part in parts) / sum(part[1] for part in parts))
 
 
-def _check_sample(n_signals: int, n_features: int, *, principal: bool) -> None:
-    least = max(16, n_features // 8) if principal else 2
-    if n_signals < least:
-        raise ValueError(
-            f"a sample of {n_signals} signals is too small to learn "
-            f"{'axes' if principal else 'a mean'} of {n_features} features, at least {least} are needed; "
-            'pass more signals, or use basis="hadamard" with center=False, which learns nothing'
-        )
-    if principal and n_signals < ENOUGH * n_features:
-        warn(
-            f"axes of {n_features} features are learned from {n_signals} signals, fewer than {ENOUGH} per feature: "
-            f"their covariance is shrunk towards equal variances by {_shrinkage(n_signals, n_features):.3f}",
-        )
-
-
 def _check_varies(total: float) -> None:
     """Raise ValueError if unit signals differ from the subtracted mean by less than codes resolve."""
     if not total > LEAST_VARIANCE:
@@ -857,14 +848,16 @@ def _check_varies(total: float) -> None:
         )
 
 
-def _shrinkage(n_signals: int, n_features: int) -> float:
-    return n_features / (n_features + 10 * n_signals) if n_signals < ENOUGH * n_features else 0.0
-
-
 def _learn_axes(
     sample: Sample, center: bool, given: Float32 | None, n_steps: int, seed: int
 ) -> tuple[Projection, Float32 | None, Float64]:
-    n_features = sample.n_features
+    n_features, shrinkage = sample.n_features, 0.0
+    if len(sample) < ENOUGH * n_features:
+        shrinkage = n_features / (n_features + 10 * len(sample))
+        warn(
+            f"axes of {n_features} features are learned from {len(sample)} signals, fewer than {ENOUGH} per feature: "
+            f"their covariance is shrunk towards equal variances by {shrinkage:.3f}",
+        )
     if n_features <= EXACT_FEATURES:
         moments = Moments(n_features)
         for values in sample.unit_blocks():
@@ -880,8 +873,7 @@ def _learn_axes(
         mean = np.zeros(n_features) if not center else _mean(sample) if given is None else given.astype(np.float64)
         axes, spread, total = leading_axes(sample.unit_blocks, mean, MAX_AXES, seed)
     _check_varies(total)
-    weight = _shrinkage(len(sample), n_features)
-    spread = (1 - weight) * spread + weight * total / n_features
+    spread = (1 - shrinkage) * spread + shrinkage * total / n_features
     variances = _pad_variances(spread, total, n_features)
     # Axes without bits are not stored: the space they span is rotated and gets no bits either.
     n_axes = min(len(axes), len(Steps.of(variances, n_steps).coded), MAX_AXES)

@@ -497,16 +497,12 @@ class BaseIndex:
             null = check_codes(self.recipe, whole)
         else:
             null = check_pairs(self.recipe, whole, signals, "asymmetric", self._nulls(), own)
-        achieved = None
+        achieved, snapshot = None, state.store.snapshot
         if recall is not None and state.regions.regions(whole.tables) is not None:
             achieved = state.regions.check(self.search, given, k=check_count(k, "k"), recall=recall)
-        return IndexCheck(null, achieved, self._drift())
-
-    def _drift(self) -> float | None:
-        """Return the energy of the last codes relative to that of the learning sample; None if nothing is learned."""
-        snapshot = self._store.snapshot
-        rows = snapshot.last(RECENT)
-        return self.recipe.energy_ratio(snapshot.gather("codes", rows)) if rows.size else None
+        recent = snapshot.last(RECENT)
+        drift = self.recipe.energy_ratio(snapshot.gather("codes", recent)) if recent.size else None
+        return IndexCheck(null, achieved, drift)
 
     # Shared
 

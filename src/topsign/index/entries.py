@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,10 @@ def are_texts(ids: object) -> bool:
         return False
     if hasattr(ids, "to_list"):  # a column of pandas or Polars
         ids = ids.to_list()
-    given: Any = ids if isinstance(ids, (list, tuple)) else ()
+    if isinstance(ids, (list, tuple)) and any(isinstance(one, str) for one in ids):
+        return True
     first: Any = next(iter(ids), None) if hasattr(ids, "__iter__") and np.ndim(ids) else None  # type: ignore[arg-type]
-    return isinstance(first, (str, bytes)) or any(isinstance(one, str) for one in given)
+    return isinstance(first, (str, bytes))
 
 
 def check_text_ids(ids: Any, name: str = "ids") -> list[bytes]:
@@ -277,9 +278,8 @@ class LocalEntries:
             wanted = operator.index(id)  # type: ignore[arg-type]
         except TypeError:
             return False
-        if snapshot.has_text_ids:
-            return False
-        return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
+        known = not snapshot.has_text_ids and 0 <= wanted <= MAX_ID
+        return known and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
 
     def get(self, ids: npt.ArrayLike) -> Entries:
         recipe, snapshot = self.recipe, self.snapshot
@@ -326,18 +326,15 @@ class LocalEntries:
 
     def _original_rows(self) -> OriginalRows | None:
         """Return the originals of all segments with entries; None if some have none."""
-        known = self.snapshot.derived.get("original_rows")
-        if known is not None:
-            return cast(OriginalRows, known)
-        if not self.snapshot.has_originals:
-            return None
-        columns = [segment.columns for segment in self.snapshot.segments if segment.n_alive]
-        lazily = [one.lazily("originals") for one in columns]
-        pairs = [(values, one.extra("original_scales")) for one, (values, _) in zip(columns, lazily, strict=True)]
-        blocks = [one for _, one in lazily]
-        made = OriginalRows(pairs, self.recipe.metric == "inner_product", self.recipe.center, blocks)
-        self.snapshot.derived["original_rows"] = made
-        return made
+        known: OriginalRows | None = self.snapshot.derived.get("original_rows")
+        if known is None and self.snapshot.has_originals:
+            columns = [segment.columns for segment in self.snapshot.segments if segment.n_alive]
+            lazily = [one.lazily("originals") for one in columns]
+            pairs = [(values, one.extra("original_scales")) for one, (values, _) in zip(columns, lazily, strict=True)]
+            blocks = [one for _, one in lazily]
+            known = OriginalRows(pairs, self.recipe.metric == "inner_product", self.recipe.center, blocks)
+            self.snapshot.derived["original_rows"] = known
+        return known
 
     def visit(self, scan: QueryBlock, visits: RegionVisits, k: int) -> Hits:
         return scan.visit(self.snapshot, visits, k)

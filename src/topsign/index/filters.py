@@ -246,10 +246,8 @@ def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) ->
     masks = [_evaluate(part, table, n_entries) for part in condition.parts]
     if condition.sign == "not":
         return ~masks[0]
-    joined = np.full(n_entries, condition.sign == "and")
-    for mask in masks:
-        joined = joined & mask if condition.sign == "and" else joined | mask
-    return joined
+    join = np.logical_and if condition.sign == "and" else np.logical_or
+    return np.asarray(join.reduce([np.full(n_entries, condition.sign == "and"), *masks]))
 
 
 def _equality(field: Any, value: Any) -> FieldTest:
@@ -267,12 +265,10 @@ def _plain(value: Any, field: str) -> Any:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"where must compare {brief(field)} with finite numbers, which JSON has, got {value!r}")
-        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"where must compare {brief(field)} with finite numbers, which JSON has, got {value!r}")
+    if isinstance(value, (int, float)):
+        return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (datetime.date, datetime.datetime)):
         return value.isoformat()
     if isinstance(value, Mapping) and any(str(key).startswith("$") for key in value):

@@ -130,11 +130,6 @@ class Index(BaseIndex):
     # Parts
 
     @property
-    def _deferred(self) -> DeferredIndex | None:
-        """State of an index that has not learned its recipe, otherwise None."""
-        return self._state if isinstance(self._state, DeferredIndex) else None
-
-    @property
     def info(self) -> Record:
         """Description of the index: entries, removed entries, segments, bytes by content, header, kind of ids."""
         snapshot, recipe = self._store.snapshot, self.recipe
@@ -168,9 +163,9 @@ class Index(BaseIndex):
         """
         values = as_signals(sample, n_features=self.n_features, name="sample")
         with self._learning:
-            if self._deferred is None:
+            if isinstance(self._state, LearnedIndex):
                 raise ValueError("this index has its recipe already; make another index to learn from other signals")
-            self._state = LearnedIndex(*self._deferred.fit(values, names_of_columns(sample)))
+            self._state = LearnedIndex(*self._state.fit(values, names_of_columns(sample)))
         return self
 
     # Entries
@@ -401,8 +396,8 @@ class Index(BaseIndex):
         A search sees the index as of its opening, its last change by this object, or its last refresh.
         """
         with self._learning:
-            if self._deferred is not None and self._deferred.exists():
-                self._state = LearnedIndex(*self._deferred.open_existing())
+            if isinstance(self._state, DeferredIndex) and self._state.exists():
+                self._state = LearnedIndex(*self._state.open_existing())
                 return True
         return self._store.refresh()
 
@@ -431,7 +426,7 @@ class Index(BaseIndex):
         self.close()
 
     def __repr__(self) -> str:
-        if self._deferred is not None:
+        if isinstance(self._state, DeferredIndex):
             return f"Index(family={self.family!r}, n_features={self.n_features}, not fitted yet)"
         try:
             return f"Index({len(self)} entries, family={self.family!r}, {self.recipe.summary})"
@@ -447,7 +442,7 @@ def store_of(index: Index) -> Store:
 
 def deferred_of(index: Index) -> DeferredIndex | None:
     """Return the parameters of an index that has not learned its recipe, otherwise None."""
-    return index._deferred
+    return index._state if isinstance(index._state, DeferredIndex) else None
 
 
 def nulls_of(index: Index) -> Mapping[str, Null] | None:

@@ -113,9 +113,8 @@ class IndexRegions:
         regions, known = self.regions(now.tables), self.calibration(now.tables)
         if regions is None:
             return None
-        n_queries = 0 if known is None else len(known.strata)
-        recall_of = None if known is None else known.recall_of
-        return RegionSummary(len(regions), regions.n_learned, len(now.snapshot), recall_of, n_queries)
+        calibrated = (None, 0) if known is None else (known.recall_of, len(known.strata))
+        return RegionSummary(len(regions), regions.n_learned, len(now.snapshot), *calibrated)
 
     def _parse(self, tables: Mapping[str, Table], name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
         table, known = tables.get(name), self._parsed.get(name)

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -98,11 +99,10 @@ class ResultTable(Tabular):
         """Return the same matches with the ids of ``entries`` that the user gave, ``with_metadata`` or without."""
         notes = None
         if check_flag(with_metadata, "with_metadata"):
-            notes = np.full(self.ids.shape, None, object)
-            known = self.ids >= 0
+            notes, known = np.full(self.ids.shape, None, object), self.ids >= 0
             for at, note in zip(np.argwhere(known), entries.notes(self.ids[known]), strict=True):
                 notes[tuple(at)] = note
-        if notes is None and not entries.has_text_ids:
+        elif not entries.has_text_ids:
             return self
         changed: Any = self
         return replace(changed, ids=entries.user_ids(self.ids), metadata=notes)  # type: ignore[no-any-return]
@@ -156,15 +156,11 @@ class ResultTable(Tabular):
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield the values of :attr:`columns` for every match, at most ``limit``; queries from 0, ranks from 1."""
-        left = limit
-        for query in range(len(self)):
-            for rank, match in enumerate(self[query]):
-                if left == 0:
-                    return
-                left = None if left is None else left - 1
-                measures = (match.score, match.distance, match.p_value, match.log10_p_value, match.e_value)
-                row = (query, rank + 1, match.id, *measures)
-                yield row if self.metadata is None else (*row, match.metadata)
+        found = ((query, rank, match) for query in range(len(self)) for rank, match in enumerate(self[query], 1))
+        for query, rank, match in islice(found, limit):
+            measures = (match.score, match.distance, match.p_value, match.log10_p_value, match.e_value)
+            row = (query, rank, match.id, *measures)
+            yield row if self.metadata is None else (*row, match.metadata)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -304,18 +300,15 @@ class Neighbors(ResultTable):
 
         ``angles`` computes distances from the values of codes. ``visit_report`` says what was visited.
         """
-        n_queries, n_found = scores.shape
-        n_missing = k - n_found
+        missing = (0, 0), (0, k - scores.shape[1])
 
         def measure() -> Float64:
-            found = np.full((n_queries, k), np.nan)
-            found[:, :n_found] = angles(hits.values.astype(np.float64))
-            return found
+            return np.pad(angles(hits.values.astype(np.float64)), missing, constant_values=np.nan)
 
-        ids, logs = hits.ids, np.full((n_queries, k), np.nan)
-        if n_missing:
-            ids = np.pad(ids, ((0, 0), (0, n_missing)), constant_values=-1)
-            scores = np.pad(scores, ((0, 0), (0, n_missing)), constant_values=np.nan)
+        ids, logs = hits.ids, np.full((len(scores), k), np.nan)
+        if k > scores.shape[1]:
+            ids = np.pad(ids, missing, constant_values=-1)
+            scores = np.pad(scores, missing, constant_values=np.nan)
         recall_of = "codes" if plan.planned.originals is None else "signals"
         return cls(ids, scores, logs, None, plan.n_entries, measure, visit_report, recall_of)
 

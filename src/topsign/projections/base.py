@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +20,16 @@ from .._random import RandomState, make_seed
 from .blocks import float_blocks
 
 
-class Space(Protocol):
-    """Anything with a ``space``, a projection or a recipe; codes and queries must share it to be comparable."""
-
-    @property
-    def space(self) -> str: ...
-
-
 class Projected(np.ndarray[Any, np.dtype[np.float32]]):
     """Array of projections that keeps its space, also through slicing and arithmetic."""
 
-    source: Space | None = None
+    source: Any = None  #: the projection or the recipe, with a ``space`` that comparable codes and queries share
 
     def __array_finalize__(self, made_from: object) -> None:
         self.source = getattr(made_from, "source", None)
 
     @classmethod
-    def of(cls, values: Float32, source: Space) -> Projected:
+    def of(cls, values: Float32, source: Any) -> Projected:
         """Return a view of the values that carries their space."""
         projected = values.view(cls)
         projected.source = source

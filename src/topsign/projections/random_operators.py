@@ -109,11 +109,15 @@ class IndependentRows(Projection):
             self._multiply(values, self._make_rows(wanted[part]), out[:, part])
 
     def _rows(self, rows: Array) -> Float32:
-        matrix: Float32 = self._make_rows(rows)
-        return matrix
+        return np.asarray(self._make_rows(rows))
 
     def _material(self) -> Iterator[Array]:
         yield self._words(np.array([0, self.n_pool - 1]))
+
+
+def _signs_of(bits: Bytes, n_features: int) -> Float32:
+    """Return +1 for each bit that is set, and -1 for the others."""
+    return np.unpackbits(bits, axis=1, count=n_features, bitorder="little").astype(np.float32) * 2 - 1
 
 
 class Gaussian(IndependentRows):
@@ -135,9 +139,7 @@ class Rademacher(IndependentRows):
         return -(-self.n_features // 64)
 
     def _from_words(self, raw: Words) -> Float32:
-        bits = bits_from_words(raw, self.n_features)
-        signs = np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32)
-        return signs * 2 - 1
+        return _signs_of(bits_from_words(raw, self.n_features), self.n_features)
 
 
 class Sparse(IndependentRows):
@@ -336,8 +338,7 @@ class Circulant(StackedBlocks):
     @lazy
     def _flips(self) -> Float32:
         """Random signs, (n_blocks, n_features); without them all projections of a constant signal would be equal."""
-        bits = np.stack([self._flip_bits(block) for block in range(self.n_blocks)])
-        return np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32) * 2 - 1
+        return _signs_of(np.stack([self._flip_bits(block) for block in range(self.n_blocks)]), self.n_features)
 
     @lazy
     def _spectra(self) -> Array:

@@ -103,14 +103,11 @@ class FilesRows(Rows):
         for number, (first, end) in enumerate(pairwise(self._starts.tolist())):
             begin = start + max(0, -(-(first - start) // step)) * step  # first requested row in this file
             if begin < min(end, stop):
-                rows = self._rows_of(number)
-                parts.append(np.asarray(rows[slice(begin - first, min(end, stop) - first, step)], self.dtype))
+                if self._open is None or self._open[0] != number:
+                    self._open = number, self._files[number].rows()
+                rows = self._open[1][slice(begin - first, min(end, stop) - first, step)]
+                parts.append(np.asarray(rows, self.dtype))
         return np.concatenate(parts)
-
-    def _rows_of(self, number: int) -> Array | Rows:
-        if self._open is None or self._open[0] != number:
-            self._open = number, self._files[number].rows()
-        return self._open[1]
 
 
 @dataclass(frozen=True)

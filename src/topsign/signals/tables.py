@@ -135,12 +135,8 @@ def notes_of(columns: dict[str, Any]) -> list[Note] | None:
     """Return one dict of non-null values per row, or None without columns."""
     if not columns:
         return None
-    values = [plain_values(column) for column in columns.values()]
-    rows = (
-        {name: one for name, one in zip(columns, row, strict=True) if one is not None}
-        for row in zip(*values, strict=True)
-    )
-    return [row or None for row in rows]
+    rows = zip(*map(plain_values, columns.values()), strict=True)
+    return [{name: one for name, one in zip(columns, row, strict=True) if one is not None} or None for row in rows]
 
 
 def plain_values(column: Any) -> list[Any]:
@@ -233,12 +229,9 @@ def read_columns(place: Place, names: Sequence[str], rows: slice | None = None) 
         table, first = _open_table(place, file), 0
         check_columns(_schema(table).names, names, place.url)
         if hasattr(table, "num_row_groups"):
-            starts = _group_starts(table)
-            groups = [
-                group
-                for group, (start, end) in enumerate(pairwise(starts))
-                if rows is None or (start < rows.stop and end > rows.start)
-            ]
+            starts, wanted = _group_starts(table), rows or slice(0, table.metadata.num_rows)
+            spans = enumerate(pairwise(starts))
+            groups = [group for group, (start, end) in spans if start < wanted.stop and end > wanted.start]
             first = starts[groups[0]] if groups else 0
             with reading(place):
                 table = table.read_row_groups(groups, columns=list(names))
