@@ -421,6 +421,22 @@ def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.parametrize("closer", ["larger", "smaller"])
+def test_a_corpus_calibrates_itself_if_the_engine_finds_fewer_hits(closer):
+    """An engine that visits few cells returns 30 of 50 hits; FAISS gives the others an id of -1 and the worst float."""
+    entries, sign = unit(np.random.default_rng(9).standard_normal((1000, 32))), 1 if closer == "larger" else -1
+
+    def search(queries, k, n_found=30):
+        scores, ids = cosines(entries)(queries, k)
+        missing = np.arange(k) >= n_found
+        return np.where(missing, sign * -np.finfo(np.float32).max, sign * scores), np.where(missing, -1, ids)
+
+    known = ScoreCalibration.fit_corpus(search, entries, k=50, closer=closer)
+    whole = ScoreCalibration.fit_corpus(lambda queries, k: search(queries, k, k), entries, k=50, closer=closer)
+    assert known.n_queries == 1000
+    assert known.threshold(0.01) == whole.threshold(0.01)
+
+
 @pytest.mark.parametrize("n_copies", [0, 100])
 def test_a_corpus_calibrates_itself_without_its_near_duplicates(n_copies):
     rng = np.random.default_rng(9)

@@ -14,6 +14,7 @@ from typing import Any
 from .app import console, escaped, fail
 
 SUFFIXES = (".parquet", ".csv", ".json")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of result files."""
 
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ import typer
 
 from .app import app, command
 from .options import Json, Output
-from .output import check_output, show_result, show_rows
+from .output import PLOT_SUFFIXES, check_output, show_result, show_rows
 
 if TYPE_CHECKING:
     from .._arrays import Float64
@@ -103,6 +103,8 @@ def fit(
     """
     from ..significance import ScoreCalibration  # SciPy takes long to import
 
+    check_output(output, suffixes=(".json",))
+    check_output(plot, "--plot", suffixes=PLOT_SUFFIXES)
     lists, given = columns.read(scores)
     options: Any = given
     learned = ScoreCalibration.fit(lists, n_entries=n_entries, closer=closer, tail=tail, **options)

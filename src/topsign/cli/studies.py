@@ -12,7 +12,7 @@ import typer
 
 from .app import command, console, errors, fail
 from .options import IdColumn, Json, SignalPath, VectorColumn, opened_index, option
-from .output import check_output, show_json, show_table, show_values, stage_bar
+from .output import PLOT_SUFFIXES, check_output, show_json, show_table, show_values, stage_bar
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -68,7 +68,7 @@ def plan(
     """
     from ..theory import PLANNED_FAMILIES
 
-    check_output(plot, "--plot", suffixes=(".png", ".svg", ".pdf"))
+    check_output(plot, "--plot", suffixes=PLOT_SUFFIXES)
     of_code: dict[str, Any] = {
         "correlation": correlation,
         "false_alarm": false_alarm,

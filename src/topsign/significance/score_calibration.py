@@ -266,7 +266,7 @@ class ScoreCalibration:
                 f"{', '.join(map(str, shapes))} for {len(chosen):,} queries"
             )
         found, hits = parts
-        values = sign * found.astype(np.float64)
+        values = _mark_missing(sign * found.astype(np.float64))
         is_own = hits == named[chosen, np.newaxis]
         own = np.max(np.where(is_own, values, -np.inf), axis=1, initial=-np.inf)
         top = np.max(np.where(np.isfinite(values), values, -np.inf), axis=1)
@@ -813,6 +813,11 @@ def _as_numbers(scores: npt.ArrayLike) -> Float64:
         raise ValueError("scores must be numbers, as many for each query; fill shorter lists with nan") from None
 
 
+def _mark_missing(values: Float64) -> Float64:
+    """Return scores, larger being closer, with -inf for missing hits."""
+    return np.where(np.isnan(values) | (values == MISSING), -np.inf, values)
+
+
 def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
     """Return lists of scores that descend, larger being closer; missing hits have -inf."""
     values = sign * _as_numbers(scores)
@@ -820,7 +825,7 @@ def _as_lists(scores: npt.ArrayLike, sign: float) -> Float64:
         values = values[:, np.newaxis]
     if values.ndim != 2 or not values.size:
         raise ValueError(f"scores must have shape (n_queries,) or (n_queries, k), got {np.shape(scores)}")
-    values = np.where(np.isnan(values) | (values == MISSING), -np.inf, values)
+    values = _mark_missing(values)
     known = np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
     if (values[:, 1:] >= values[:, :-1])[known].all() and (values[:, 1:] > values[:, :-1])[known].any():
         closer, other = CLOSER if sign > 0 else CLOSER[::-1]
