@@ -51,8 +51,10 @@ def contradictions(found):
         wrong += ["the PCE of an alignment is high"] * any(pce >= 60 for pce in peaks)
     if found.result == "inconclusive":
         wrong += ["the disputed camera is not named"] * (repr(found.best.camera) not in conclusion)
-    named = [one.camera for one in found.candidates if one.score >= found.threshold or one.pce >= 60]
-    wrong += [f"{name} passes a test and is not named" for name in named if repr(name) not in conclusion]
+    for one in found.candidates:  # likelihood ratios do not apply to edited photographs
+        is_supported = "same source" in str(one.words) and not is_edited
+        if (one.score >= found.threshold or one.pce >= 60 or is_supported) and repr(one.camera) not in conclusion:
+            wrong.append(f"{one.camera} passes a test and is not named")
     return wrong
 
 

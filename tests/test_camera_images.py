@@ -104,7 +104,10 @@ def hostile_images():
         "cmyk.jpg": (saved(photograph.convert("CMYK"), "JPEG"), "mode CMYK"),
         "palette.png": (saved(photograph.convert("P"), "PNG"), "mode P"),
         "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, but the crop .* resolution$"),
-        "small.png": (saved(photograph.resize((200, 90)), "PNG"), r"smaller crop \(--size 80; a database keeps"),
+        "small.png": (
+            saved(photograph.resize((200, 90)), "PNG"),
+            r"smaller crop \(--size 80; enroll takes it for a new database only\)",
+        ),
         "column.tif": (saved(photograph.resize((1, 200)), "TIFF"), "1 x 200 pixels, but the crop has 128 x 128"),
         "nothing.png": (png((0, 0)), "damaged or truncated|supported format"),
         "grey_alpha.png": (png((200, 200), colour=4, depth=16), r"16 bits in a layout \(LA;16B\)"),

@@ -683,6 +683,17 @@ def test_all_combinations_of_tests_lead_to_words_that_agree(enrolled, photograph
     assert results == {(True, "match"), (True, "inconclusive"), (False, "no match"), (False, "inconclusive")}
 
 
+def test_a_second_camera_with_a_supporting_likelihood_ratio_is_named(enrolled, photographs):
+    found = cameras.identify(enrolled, photographs["a"][6])
+    second = replace(found.candidates[1], log10_likelihood_ratio=0.5, words=verbal_equivalent(0.5))
+    made = replace(found, candidates=[found.candidates[0], second])
+    words = f"The likelihood ratio also supports {second.camera!r} (10^0.5: weak support for the same source)"
+    assert (made.result, words in made.conclusion()) == ("match", True)
+    assert camera_reports.contradictions(made) == []
+    both = replace(made, candidates=[found.candidates[0], replace(second, pce=80.0)])
+    assert both.conclusion().count(repr(second.camera)) == 1, "it is significant"
+
+
 def test_conditions_and_models_without_impostors_are_warned_of(enrolled, photographs, tmp_path):
     found = cameras.identify(enrolled, photographs["a"][6])
     (warning,) = found.warnings

@@ -185,6 +185,11 @@ class Identification:
         return next((one for one in self.candidates if is_whole and one.camera == found.camera), None)
 
     @property
+    def _is_edited(self) -> bool:
+        """Whether the conclusion is about a cropped or scaled copy, to which scores of whole frames do not apply."""
+        return isinstance(self.best, AlignedMatch) and self._unedited(self.best) is None
+
+    @property
     def is_match(self) -> bool:
         """Whether the result is a match."""
         return self.result == "match"
@@ -204,8 +209,8 @@ class Identification:
         """Return the result and its limits in words."""
         level = f"at a false-alarm rate of {self.false_alarm:g} over {self._searched}"
         if self.result == "match":
-            is_scored = isinstance(self.best, CameraMatch) or bool(self.best and self._unedited(self.best))
-            words = [self._match_words(level), *self._further_words(), OF_A_SENSOR, *[LIKE_THE_KNOWN] * is_scored]
+            limit = [] if self._is_edited else [LIKE_THE_KNOWN]
+            words = [self._match_words(level), *self._further_words(), OF_A_SENSOR, *limit]
         elif self.result == "inconclusive":
             others = [] if isinstance(self.best, AlignedMatch) else self._aligned_best_words()
             words = [self._inconclusive_words(level), *self._further_words(), *others, ANOTHER_COPY]
@@ -269,20 +274,29 @@ class Identification:
         )
 
     def _further_words(self) -> list[str]:
-        """Return a warning that further cameras are significant, too, by their scores or their PCE."""
-        best, others = self.best, dict[str, str]()
+        """Return warnings that tests support further cameras, too."""
+        best, words = self.best, list[str]()
+        assert best is not None
+        others = dict[str, str]()
         shown: list[CameraMatch | AlignedMatch] = [*self.aligned, *self.candidates]
         for one in shown:
             passed = [name for name, is_passed in zip(("E-value", "PCE"), self._tests(one), strict=True) if is_passed]
-            if passed and best is not None and one.camera != best.camera:
+            if passed and one.camera != best.camera:
                 others.setdefault(one.camera, " and ".join(passed))
-        named = [f"{camera!r} ({passed})" for camera, passed in others.items()]
-        if not named:
-            return []
-        return [
-            f"Also significant: {', '.join(named)}. Cameras of one model can share a pattern, and one camera may be "
-            "enrolled twice, so this result does not decide between these cameras."
+        if others:
+            named = ", ".join(f"{camera!r} ({passed})" for camera, passed in others.items())
+            words.append(
+                f"Also significant: {named}. Cameras of one model can share a pattern, and one camera may be enrolled "
+                "twice, so this result does not decide between these cameras."
+            )
+        supported = [
+            f"{one.camera!r} (10^{one.log10_likelihood_ratio:.1f}: {one.words})"
+            for one in ([] if self._is_edited else self.candidates)
+            if (one.log10_likelihood_ratio or 0.0) > SUPPORTED and one.camera not in {best.camera, *others}
         ]
+        if supported:
+            words.append(f"The likelihood ratio also supports {', '.join(supported)} without a significant score.")
+        return words
 
     def _best_words(self) -> list[str]:
         """Return the best cameras if none of them matches."""

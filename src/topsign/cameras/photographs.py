@@ -282,9 +282,8 @@ def _check_size(path: str | os.PathLike[str], width: int, height: int, size: int
     if min(width, height) < (MIN_SIZE if size is None else size):
         fits = min(width, height) // GRID * GRID
         wanted = f"at least {MIN_SIZE} are needed a side" if size is None else f"the crop has {size} x {size}"
-        advice = (
-            "" if size is None or fits < MIN_SIZE else f", or a smaller crop (--size {fits}; a database keeps its size)"
-        )
+        smaller = f", or a smaller crop (--size {fits}; enroll takes it for a new database only)"
+        advice = "" if size is None or fits < MIN_SIZE else smaller
         raise PhotographError(path, f"has {width} x {height} pixels, but {wanted}; use the full resolution{advice}")
 
 
