@@ -15,7 +15,7 @@ from .app import console, escaped, fail
 
 SUFFIXES = (".parquet", ".csv", ".json")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-"""Formats of result files."""
+"""Formats of result files, and of pictures."""
 
 Row = dict[str, Any]
 

@@ -53,7 +53,7 @@ class ScoreColumns:
                 rows = [row for row in csv.reader(file) if row]
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"{path} is not a CSV file: {error}") from None
-        names = rows.pop(0) if rows and not all(_is_number(cell) for cell in rows[0]) else []
+        names = rows.pop(0) if rows and None in map(_number, rows[0]) else []
         others = [*(self.skip or "").split(","), self.group_column, self.covariate_column]
         aside = [name for name in others if name]
         for name in aside:
@@ -67,8 +67,14 @@ class ScoreColumns:
                 raise ValueError(f"{path}, row {number} has {len(row)} columns, others have {width}")
         columns = list(zip(*rows, strict=True))
 
-        def numbers(at: int) -> list[float]:
-            return [_number(path, cell) for cell in columns[at]]
+        def numbers(at: int) -> list[float | None]:
+            values = [_number(cell) for cell in columns[at]]
+            if None in values:
+                raise ValueError(
+                    f"{path}: {columns[at][values.index(None)]!r} is not a number; separate scores by commas, and name "
+                    "columns that are no scores with --skip"
+                )
+            return values
 
         kept = [at for at in range(width) if not names or names[at] not in aside]
         given: dict[str, Any] = {}
@@ -169,20 +175,9 @@ def apply(
     show_rows(records, names, output=output, json=json, forms=forms)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell or "nan")
-    except ValueError:
-        return False
-    return True
-
-
-def _number(path: Path, cell: str) -> float:
-    """Return the value of a cell, nan if it is empty."""
+def _number(cell: str) -> float | None:
+    """Return the value of a cell, nan if it is empty, or None if it is not a number."""
     try:
         return float(cell) if cell.strip() else math.nan
     except ValueError:
-        raise ValueError(
-            f"{path}: {cell!r} is not a number; separate scores by commas, and name columns that are no scores with "
-            "--skip"
-        ) from None
+        return None

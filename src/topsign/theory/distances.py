@@ -201,15 +201,19 @@ def pair_flip_probability(
     0.283864
     """
     s = np.abs(np.asarray(standardized, dtype=np.float64))  # even in s
-    uv, uw, vw = _check_triple(uv, uw, vw)
-    s, uv, uw, vw = np.broadcast_arrays(s, uv, uw, vw)
+    s, uv, uw, vw = np.broadcast_arrays(s, *(check_correlation(one) for one in (uv, uw, vw)))
+    if (1 + 2 * uv * uw * vw - uv**2 - uw**2 - vw**2 < -1e-9).any():
+        raise ValueError(
+            "uv, uw and vw cannot be the correlations of three signals: their Gram matrix is not positive semidefinite"
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         h, k = -_product(s, kappa_of(uv)), -_product(s, kappa_of(uw))
         r = np.clip((vw - uv * uw) / np.sqrt((1 - uv**2) * (1 - uw**2)), -1, 1)
-    collinear = (np.abs(uv) == 1) | (np.abs(uw) == 1)  # h or k is infinite, so one sign is certain
+    first, second = np.abs(uv) == 1, np.abs(uw) == 1
+    collinear = first | second  # h or k is infinite, so one sign is certain
     certain = np.abs(scipy.special.ndtr(h) - scipy.special.ndtr(k))
-    # If v is collinear with u, h is infinite; at s = 0 the sign of v is still that of u, or the opposite.
-    certain = np.where((s == 0) & collinear, _certain_at_zero(uv, uw), certain)
+    # At s = 0 the sign of a signal that is collinear with u is still that of u, or the opposite; the other is random.
+    certain = np.where((s == 0) & collinear, np.where(first & second, uv != uw, 0.5), certain)
     h, k, r = (np.where(collinear, 0.0, value) for value in (h, k, r))
     return np.asarray(np.where(collinear, certain, _disagreement(h, k, r)))
 
@@ -385,22 +389,6 @@ def _mean_of_square_waves(rho: float, first: float, second: float) -> float:
     same, product = (a[:, np.newaxis] ** 2 + b**2) / 2, rho * np.outer(a, b)
     waves = (np.exp(product - same) - np.exp(-product - same)) / np.outer(odd, odd)
     return float(8 / np.pi**2 * waves.sum())
-
-
-def _check_triple(*correlations: npt.ArrayLike) -> tuple[Float64, Float64, Float64]:
-    uv, uw, vw = (check_correlation(c) for c in correlations)
-    determinant = 1 + 2 * uv * uw * vw - uv**2 - uw**2 - vw**2
-    if (determinant < -1e-9).any():
-        raise ValueError(
-            "uv, uw and vw cannot be the correlations of three signals: their Gram matrix is not positive semidefinite"
-        )
-    return uv, uw, vw
-
-
-def _certain_at_zero(uv: Float64, uw: Float64) -> Float64:
-    """Return the limit at s -> 0 if v or w is collinear with u: 0 or 1 if both are, 1/2 if one is."""
-    both = (np.abs(uv) == 1) & (np.abs(uw) == 1)
-    return np.where(both, (uv != uw).astype(np.float64), 0.5)
 
 
 def _disagreement(h: Float64, k: Float64, r: Float64) -> Float64:

@@ -39,12 +39,12 @@ def compact_bytes(n_bits: int, n_pool: int) -> int:
     >>> compact_bytes(512, 8192)
     448
     """
-    return min(_bytes_with(low_bits, n_bits, n_pool) for low_bits in range(n_pool.bit_length()))
 
+    def bytes_with(low_bits: int) -> int:
+        high_bits = n_pool if low_bits == 0 else n_bits + ((n_pool - 1) >> low_bits)
+        return -(-n_bits // 8) - (-n_bits * low_bits // 8) - (-high_bits // 8)
 
-def _bytes_with(low_bits: int, n_bits: int, n_pool: int) -> int:
-    high_bits = n_pool if low_bits == 0 else n_bits + ((n_pool - 1) >> low_bits)
-    return -(-n_bits // 8) - (-n_bits * low_bits // 8) - (-high_bits // 8)
+    return min(map(bytes_with, range(n_pool.bit_length())))
 
 
 MAX_LEVELS = 3
