@@ -71,9 +71,7 @@ class SignEmbedding(_Embedding):
         projection: str | Projection = "hadamard",
         random_state: RandomState = None,
     ) -> None:
-        self.n_bits = n_bits
-        self.projection = projection
-        self.random_state = random_state
+        self.n_bits, self.projection, self.random_state = n_bits, projection, random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learn the number of features of ``signals`` and make the projection; ``y`` is ignored."""
@@ -121,11 +119,8 @@ class UniversalEmbedding(_Embedding):
         projection: str | Projection = "gaussian",
         random_state: RandomState = None,
     ) -> None:
-        self.n_bits = n_bits
-        self.step = step
-        self.dither = dither
-        self.projection = projection
-        self.random_state = random_state
+        self.n_bits, self.step, self.dither = n_bits, step, dither
+        self.projection, self.random_state = projection, random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learn the number of features of ``signals``, and make the projection and the dither; ``y`` is ignored."""
@@ -194,10 +189,8 @@ class AdaptiveEmbedding(_Embedding):
         projection: str | Projection = "hadamard",
         random_state: RandomState = None,
     ) -> None:
-        self.n_bits = n_bits
-        self.n_pool = n_pool
-        self.projection = projection
-        self.random_state = random_state
+        self.n_bits, self.n_pool = n_bits, n_pool
+        self.projection, self.random_state = projection, random_state
 
     def fit(self, reference: npt.ArrayLike, y: object = None) -> Self:
         """Choose the locations for one ``reference``, of shape (n_features,) or (1, n_features); ``y`` is ignored."""

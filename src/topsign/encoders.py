@@ -65,15 +65,9 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         center: bool | npt.ArrayLike | None = None,
         random_state: RandomState = 0,
     ) -> None:
-        self.n_features = n_features
-        self.family = family
-        self.n_bytes = n_bytes
-        self.n_bits = n_bits
-        self.n_pool = n_pool
-        self.basis = basis
-        self.metric = metric
-        self.center = center
-        self.random_state = random_state
+        self.n_features, self.family, self.metric = n_features, family, metric
+        self.n_bytes, self.n_bits, self.n_pool = n_bytes, n_bits, n_pool
+        self.basis, self.center, self.random_state = basis, center, random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learn the recipe from ``signals``: a mean, axes and codebooks if the parameters ask for them.

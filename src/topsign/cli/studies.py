@@ -180,36 +180,32 @@ def _plan_machines(n_entries: float, recall: float, target: dict[str, Any], cost
 
 def _read_costs(path: Path) -> SearchCosts:
     """Read constants of the cost model; those that the file does not contain keep their defaults."""
+    from .._files import parse_json
+    from ..theory import SearchCosts
+
     try:
         with path.open("rb") as file:
             text = file.read(COSTS_BYTES + 1)
     except OSError as error:
         code = 2 if isinstance(error, FileNotFoundError) else 1
         raise fail(f"--costs: cannot read {path}: {error.strerror}", code=code) from None
+    names = [field.name for field in fields(SearchCosts)]
     try:
-        return parse_costs(text)
+        if len(text) > COSTS_BYTES:
+            raise ValueError(
+                f"the file is larger than {COSTS_BYTES:,} bytes; give a JSON object with constants by name"
+            )
+        try:
+            record = parse_json(text)
+        except ValueError as error:
+            raise ValueError(f"the file is not JSON with finite numbers: {error}") from None
+        if not isinstance(record, dict):
+            raise TypeError("the file must contain a JSON object with constants by name")
+        for name in record.keys() - set(names):
+            raise ValueError(f"{name!r:.40} is no constant of the cost model; its constants are {', '.join(names)}")
+        return SearchCosts(**record)
     except (ValueError, TypeError) as error:
         raise fail(f"--costs {path}: {error}", code=1) from None
-
-
-def parse_costs(text: bytes) -> SearchCosts:
-    """Return the constants in a JSON object; raise ValueError or TypeError for anything else."""
-    from .._files import parse_json
-    from ..theory import SearchCosts
-
-    if len(text) > COSTS_BYTES:
-        raise ValueError(f"the file is larger than {COSTS_BYTES:,} bytes; give a JSON object with constants by name")
-    try:
-        record = parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"the file is not JSON with finite numbers: {error}") from None
-    if not isinstance(record, dict):
-        raise TypeError("the file must contain a JSON object with constants by name")
-    names = [field.name for field in fields(SearchCosts)]
-    for name in record:
-        if name not in names:
-            raise ValueError(f"{name!r:.40} is no constant of the cost model; its constants are {', '.join(names)}")
-    return SearchCosts(**record)
 
 
 def _show_assumptions(lines: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from ..kernels import (
 )
 from ..projections import Hadamard, Principal, Projection
 from ..projections.blocks import MAX_NORM, MIN_NORM, Block, float_blocks
-from ..projections.learned import Moments, is_orthonormal, leading_axes, round_axes
+from ..projections.learned import all_axes, is_orthonormal, leading_axes, round_axes
 from .base import METRICS, check_real_valued, unbiased_scales
 from .comparison import CodeComparison, Comparison, Int8, Null, Pairing, unit
 from .projected import ProjectedRecipe, digest, given_mean, inverse_norms, read_mean, read_projection, unit_rows
@@ -719,14 +719,20 @@ class Steps:
         return found
 
     def noise_books(self, seed: int) -> list[Float64]:
-        """Return books that fit Gaussian noise with the variances of each step, from random ones by annealing."""
+        """Return books that fit Gaussian noise with the variances of each step."""
         deviations, n_coded = np.sqrt(self.variances), len(self.coded)
         noise = (grid_normals(seed, "noise", NOISE * n_coded).reshape(NOISE, n_coded) * deviations).astype(np.float32)
-        books = self.random_books(seed, "books", 0.7)
-        for number in range(NOISE_ROUNDS):
+        return self.annealed_books(noise, seed, "", NOISE_ROUNDS, ANNEALED_ROUNDS, 0.1)
+
+    def annealed_books(
+        self, noise: Float32, seed: int, name: str, n_rounds: int, n_annealed: float, scale: float
+    ) -> list[Float64]:
+        """Return random books after Lloyd rounds on noise, the first of which end with random moves that fade."""
+        books = self.random_books(seed, f"{name}books", 0.7)
+        for number in range(n_rounds):
             books = self.refined(books, noise, NOISE_WEIGHT)
-            if number < ANNEALED_ROUNDS:
-                moves = self.random_books(seed, f"round {number}", 0.1 * (1 - number / ANNEALED_ROUNDS) ** 2)
+            if number < n_annealed:
+                moves = self.random_books(seed, f"{name}round {number}", scale * (1 - number / n_annealed) ** 2)
                 books = [book + move for book, move in zip(books, moves, strict=True)]
         return books
 
@@ -774,12 +780,7 @@ def white_book(n_dims: int) -> tuple[Float64, float, float]:
     )
     n_signals = min(2**13, WHITE_VALUES // n_coded)
     noise = grid_normals(n_dims, "white noise", 9 * n_signals // 8 * n_coded).reshape(-1, n_coded).astype(np.float32)
-    (book,) = steps.random_books(n_dims, "white books", 0.7)
-    for number in range(WHITE_ROUNDS):
-        (book,) = steps.refined([book], noise[:n_signals], NOISE_WEIGHT)
-        calm = max(0.0, 1 - number / (0.7 * WHITE_ROUNDS))
-        (move,) = steps.random_books(n_dims, f"white round {number}", 0.15 * calm**2)
-        book = book + move
+    (book,) = steps.annealed_books(noise[:n_signals], n_dims, "white ", WHITE_ROUNDS, 0.7 * WHITE_ROUNDS, 0.15)
     fresh = noise[n_signals:]
     design = steps.measured([book], fresh)
     members = encode_windows(design, fresh).ravel()
@@ -858,19 +859,12 @@ def _learn_axes(
             f"axes of {n_features} features are learned from {len(sample)} signals, fewer than {ENOUGH} per feature: "
             f"their covariance is shrunk towards equal variances by {shrinkage:.3f}",
         )
+    fixed = np.zeros(n_features) if not center else None if given is None else given.astype(np.float64)
     if n_features <= EXACT_FEATURES:
-        moments = Moments(n_features)
-        for values in sample.unit_blocks():
-            moments.add(values)
-        if not moments.count:
-            _check_varies(0.0)
-        mean = moments.total / moments.count if center else np.zeros(n_features)
-        mean = mean if given is None else given.astype(np.float64)
-        spread, turns = np.linalg.eigh(moments.around(mean))
-        axes, spread = turns.T[::-1], np.maximum(spread[::-1], 0)
+        axes, spread, mean = all_axes(sample.unit_blocks(), n_features, fixed)
         total = float(spread.sum())
     else:
-        mean = np.zeros(n_features) if not center else _mean(sample) if given is None else given.astype(np.float64)
+        mean = _mean(sample) if fixed is None else fixed
         axes, spread, total = leading_axes(sample.unit_blocks, mean, MAX_AXES, seed)
     _check_varies(total)
     spread = (1 - shrinkage) * spread + shrinkage * total / n_features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -160,28 +160,25 @@ def round_axes(axes: Float64) -> Int8:
     return np.rint(axes / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
 
 
-class Moments:
-    """Mean and covariance, accumulated over blocks of rows."""
+def all_axes(blocks: Iterable[Float32], n_features: int, mean: Float64 | None) -> tuple[Float64, Float64, Float64]:
+    """Return all principal axes of rows about a ``mean``, their variances, and the mean, by default that of the rows.
 
-    def __init__(self, n_features: int) -> None:
-        self.count, self.total = 0, np.zeros(n_features)
-        self.products = np.zeros((n_features, n_features))
-
-    def add(self, values: Float32) -> None:
-        """Add a block of rows."""
-        self.count += len(values)
-        self.total += values.sum(axis=0, dtype=np.float64)
+    Without rows the variances are zero.
+    """
+    count, total, products = 0, np.zeros(n_features), np.zeros((n_features, n_features))
+    for values in blocks:
         wide = values.astype(np.float64)
-        self.products += wide.T @ wide
-
-    def around(self, center: Float64) -> Float64:
-        """Return the second moments about a point; about the mean they are the covariance."""
-        moments: Float64 = self.products / self.count
-        if not center.any():
-            return moments
-        mean = self.total / self.count
-        off = mean - center
-        return moments - np.outer(mean, mean) + np.outer(off, off)
+        count, total, products = (
+            count + len(wide),
+            total + values.sum(axis=0, dtype=np.float64),
+            products + wide.T @ wide,
+        )
+    own, moments = total / max(1, count), products / max(1, count)
+    mean = own if mean is None else mean
+    if mean.any():
+        moments = moments - np.outer(own, own) + np.outer(own - mean, own - mean)
+    variances, turns = np.linalg.eigh(moments)
+    return turns.T[::-1], np.maximum(variances[::-1], 0), mean
 
 
 def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Float64, Float64, float]:
