@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import itertools
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from camera_reports import HEIGHT, SIZE, WIDTH, scene
+from folders import files_of
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -27,6 +29,7 @@ from topsign.cameras.enrolment import find_outliers
 from topsign.cameras.fingerprint import filter_spectrum, pixel_weights, remove_linear_pattern
 from topsign.cli import app
 from topsign.significance.likelihood_ratios import verbal_equivalent
+from topsign.store.versions import UnknownOutcomeError
 
 STRENGTH = 0.05
 NOTHING_KEPT = {"keep_names": False, "keep_hashes": False, "keep_exif": False}
@@ -272,6 +275,52 @@ def test_damaged_sums_and_foreign_indexes_are_refused(enrolled, photographs, tmp
         cameras.CameraDatabase(tmp_path / "x.topsign")
     with pytest.raises(ValueError, match=r"size of .* is 128, got size=256"):
         cameras.CameraDatabase(tmp_path / "s.topsign", size=256)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links")
+@pytest.mark.parametrize("linked", ["folder", "lock"])
+def test_nothing_beside_a_database_is_written_or_deleted_through_a_link(photographs, tmp_path, linked):
+    """An archive can contain links to folders of the user who unpacks it."""
+    database, outside = made_in(tmp_path), tmp_path / "outside"
+    cameras.enroll(database, "a", photographs["a"][:2])
+    link = database.sums_folder if linked == "folder" else database.sums_folder / "lock"
+    link.rename(outside)
+    link.symlink_to(outside)
+    before = files_of(tmp_path)
+    with pytest.raises(StorageError, match=rf"{link.name} is a link, and nothing is written or deleted through links"):
+        cameras.enroll(database, "a", photographs["a"][2:4])
+    with pytest.raises(StorageError, match="is a link"):
+        database.remove("a")
+    assert files_of(tmp_path) == before
+
+
+def test_an_entry_names_no_files_but_sums(photographs, tmp_path):
+    """Removing a camera deletes its sums, so a forged entry must not name other files."""
+    database = made_in(tmp_path)
+    cameras.enroll(database, "a", photographs["a"][:2])
+    for name in ("lock", "..", "thesis.tex", f"{'0' * 63}.safetensors"):
+        (note,) = database.index.get(["a"]).metadata
+        database.index.update_metadata(["a"], [note | {"sums": name}])
+        with pytest.raises(StorageError, match="names of files are malformed"):
+            database.remove("a")
+
+
+@pytest.mark.parametrize("error", [UnknownOutcomeError("s.topsign", "versions", "unknown"), KeyboardInterrupt()])
+def test_sums_of_an_enrolment_that_may_be_stored_are_kept(photographs, tmp_path, monkeypatch, error):
+    database = made_in(tmp_path)
+    cameras.enroll(database, "a", photographs["a"][:4])
+    plain = type(database.index).upsert
+
+    def store_and_fail(*arguments, **options):
+        plain(*arguments, **options)
+        raise error
+
+    monkeypatch.setattr(type(database.index), "upsert", store_and_fail)
+    with pytest.raises(type(error)):
+        cameras.enroll(database, "a", photographs["a"][4:])
+    after = cameras.CameraDatabase(tmp_path / "s.topsign")
+    assert len(after.camera("a").photographs) == 7
+    assert len(after.verify()) == 1, "the sums of the entry before"
 
 
 # Photographs of one scene

@@ -57,8 +57,9 @@ def test_files_of_others_are_kept(filled, signals, monkeypatch):
     strays = [
         f"{folder}/{name}"
         for folder in ("versions", "segments", "removed", "metadata", "recipes")
-        for name in ("README.md", ".DS_Store", "notes.json", "codes.safetensors", "2.json")
+        for name in ("README.md", ".DS_Store", "notes.json", "codes.safetensors", "2.json", "0" * 32, f"{'1' * 32}.txt")
     ]
+    strays += [f"versions/{'2' * 32}.json", f"segments/{'2' * 32}.json", f"segments/.{'2' * 32}"]
     for name in strays:
         (filled / name).write_text("mine")
     left = f"segments/{'0' * 32}.safetensors"  # of a writer that was killed

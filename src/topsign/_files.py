@@ -126,6 +126,14 @@ def set_mode(file: IO[bytes], mode: int) -> None:
             os.fchmod(file.fileno(), mode)
 
 
+_is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
+
+
+def is_link(path: Path) -> bool:
+    """Return whether this is a symbolic link, or a junction of Windows."""
+    return os.path.islink(path) or bool(_is_junction(path))
+
+
 def open_regular(path: str) -> io.FileIO:
     """Open a file to read; OSError for a folder, a pipe or a device."""
     file = io.FileIO(path, "rb", opener=lambda name, _: os.open(name, _READ))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,10 +15,12 @@ import numpy as np
 
 from .._arrays import Float32, Float64, Int64
 from .._checks import check_count
+from .._files import is_link
 from ..errors import CalibrationWarning, StorageError
 from ..index import Index, open_index, store_of
 from ..store.backends import hold_lock
 from ..store.segments import Snapshot
+from ..store.versions import UnknownOutcomeError
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
 from .photographs import CONDITIONS, SCENE_BITS, check_size, same_scene
@@ -28,6 +31,7 @@ SETTINGS, CALIBRATION = "cameras", "cameras calibration"
 FORMAT = 1
 DEFAULT_SIZE = 1024
 ENROLL_WHOLE = "enroll all of its photographs again with keep_fingerprints (--keep-fingerprints)"
+SUMS_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 PIXELS_PER_BIT = 64
 """Pixels of a crop per projection kept by default: 16,384 projections for 1024 x 1024 pixels, 18,432 bytes.
 
@@ -78,7 +82,7 @@ class Camera:
             if known:
                 scenes = [bytes.fromhex(one["scene"]) for one in photographs if "scene" in one]
                 known = all(len(scene) == SCENE_BITS // 8 for scene in scenes)
-            named = all(one is None or (isinstance(one, str) and Path(one).name == one) for one in files)
+            named = all(one is None or (isinstance(one, str) and SUMS_NAME.fullmatch(one)) for one in files)
             if not known or not named or not set(impostors) <= set(CONDITIONS):
                 raise ValueError("photographs, scores or names of files are malformed")
             return cls(name, (int(width), int(height)), photographs, files[0], files[1], matches, impostors)
@@ -219,7 +223,9 @@ class CameraDatabase:
                 self._index = made
             else:
                 self._index.upsert(signal, ids=[camera.name], metadata=notes)
-        except BaseException:
+        except UnknownOutcomeError:  # the entry may be stored; the same holds for an interrupt
+            raise
+        except Exception:
             self._delete_sums(files - before)
             raise
         self._delete_sums(before - files)
@@ -252,8 +258,12 @@ class CameraDatabase:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the lock of the database, with changes of other processes loaded."""
+        lock = self.sums_folder / "lock"
+        if linked := next(filter(is_link, (self.sums_folder, lock)), None):
+            problem = f"{linked.name} is a link, and nothing is written or deleted through links"
+            raise StorageError(self.path, "sums", problem)
         self.sums_folder.mkdir(parents=True, exist_ok=True)
-        with hold_lock(str(self.sums_folder / "lock"), None, folder=self.path):
+        with hold_lock(str(lock), None, folder=self.path):
             if self._index is not None:
                 self._index.refresh()
             elif os.path.lexists(self.path):

@@ -23,6 +23,7 @@ from .._arrays import Bytes
 from .._files import (
     POLL_SECONDS,
     give_name,
+    is_link,
     lock_file,
     map_file,
     open_regular,
@@ -158,8 +159,6 @@ if hasattr(os, "register_at_fork"):
 STALE_SECONDS = 3600
 """Age in seconds from which a folder with a temporary name is considered abandoned if it is not locked."""
 
-_is_junction = getattr(os.path, "isjunction", os.path.islink)  # links of folders on Windows, from Python 3.12 on
-
 
 class LocalFolder:
     """Backend with files in a folder."""
@@ -173,7 +172,7 @@ class LocalFolder:
     def _own(self, name: str) -> str:
         """Return the path of a file to write or delete; raise OSError if a link leads out of the index."""
         top = f"{self.path}/{name.partition('/')[0]}"  # Windows accepts this separator too
-        if os.path.islink(top) or _is_junction(top):
+        if is_link(top):
             problem = f"{os.path.basename(top)} is a link, and nothing is written or deleted through links"
             raise OSError(errno.ELOOP, problem, name)
         return f"{self.path}/{name}"

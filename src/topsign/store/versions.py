@@ -39,7 +39,11 @@ _OTHER_FOLDERS = {
     "originals": "segments",
     "regions": "segments",
 }
-_UNIQUE = re.compile(r"\.?[0-9a-f]{32}(\.json|\.safetensors)?")
+_WRITTEN = re.compile(
+    r"(versions|removed)/\.[0-9a-f]{32}|recipes/[0-9a-f]{32}\.json|(segments|removed|metadata)/[0-9a-f]{32}\.safetensors"
+)
+"""Names of files that an index writes, besides versions; files with other names are never deleted."""
+
 _VERSION = re.compile(r"([0-9]{20})\.json")
 
 
@@ -468,7 +472,7 @@ class Versions:
             gone = [self.backend.delete(version_name(number)) for number in old]
             names = [f"versions/{name}" for name in listing.names]
             names += [f"{folder}/{name}" for folder in FOLDERS[1:] for name in self.backend.list(folder)]
-            orphans = {path for path in names if _UNIQUE.fullmatch(path.partition("/")[2])} - self._last_named.keys()
+            orphans = set(filter(_WRITTEN.fullmatch, names)) - self._last_named.keys()
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
             if seconds and orphans - dropped:
                 then = self.backend.modified(version_name(current.version)) - seconds
