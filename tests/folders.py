@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 BLOCK = 2**20
-DTYPES = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "F32": "<f4", "U8": "|u1"}
+DTYPES = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "F32": "<f4", "F64": "<f8", "U8": "|u1", "U16": "<u2"}
 KINDS = {np.dtype(text): kind for kind, text in DTYPES.items()}
 
 

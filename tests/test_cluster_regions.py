@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from small import visit_regions
-from test_regions import FAMILIES, clustered
+from test_regions import FAMILIES, FORGED, clustered, forge_regions
 
 import topsign as ts
 from topsign.search.query_block import QueryBlock
@@ -160,3 +160,14 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     assert encode_segment(backend, form, "0" * 32, plan).is_new
     other = replace(form, regions=replace(form.regions, generation=5))
     assert find_segment(backend, other, "0" * 32, plan) is None  # its regions are different
+
+
+@pytest.mark.parametrize(("name", "change", "words"), FORGED.values(), ids=FORGED)
+def test_forged_regions_are_named_by_verify(client, tmp_path, name, change, words):
+    path = tmp_path / "a"
+    index = FAMILIES["grouped"](path=path)
+    index.add(clustered(800))
+    index.learn_regions(n_regions=16)
+    forge_regions(path, name, change)
+    with ts.distributed.open(path, client=client) as opened, pytest.raises(ts.StorageError, match=words):
+        opened.verify()

@@ -1,6 +1,7 @@
 """Regions: assignment of entries, selection by searches, and the recall they reach."""
 
 import pickle
+import shutil
 import sys
 import threading
 import weakref
@@ -8,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import reference
+from folders import content_of, pack, read_manifest, store, unpack, write_manifest
 from small import visit_regions
 
 import topsign as ts
@@ -507,6 +509,43 @@ def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
             use()
 
 
+def forge_regions(path, name, change):
+    """Change a column of regions, or of a table, with valid checksums."""
+    record = read_manifest(path)
+    file = record["tables"][name] if name in record["tables"] else record["segments"][0]["regions"]
+    columns = {column: np.array(array) for column, array in unpack(content_of(path, file)).items()}
+    change(columns)
+    store(path, file, *pack(columns))
+    write_manifest(path, record)
+
+
+FORGED = {
+    "order": ("entries", lambda columns: columns["regions"].__setitem__(100, 0), "entries must be in the order"),
+    "number": ("entries", lambda columns: columns["regions"].__setitem__(-1, 16), "of which there are 16"),
+    "regions": ("regions", lambda columns: columns["scales"].__setitem__(3, np.nan), "regions: damaged: means must"),
+    "recall": ("recall", lambda columns: columns["path"].__setitem__(-1, 17), "recall: damaged: visits 17 of 16"),
+}
+
+
+@pytest.fixture(scope="module")
+def with_regions(tmp_path_factory):
+    path = tmp_path_factory.mktemp("forged") / "a"
+    index = FAMILIES["grouped"](path=path)
+    index.add(clustered(800))
+    index.learn_regions(n_regions=16)
+    return path
+
+
+@pytest.mark.parametrize(("name", "change", "words"), FORGED.values(), ids=FORGED)
+def test_forged_regions_are_refused_and_named_by_verify(tmp_path, with_regions, name, change, words):
+    """Their checksums are valid, so only their values show that they are damaged."""
+    path = shutil.copytree(with_regions, tmp_path / "a")
+    forge_regions(path, name, change)
+    for use in (ts.Index.verify, lambda index: index.search(clustered(2, seed=4), recall=0.9)):
+        with pytest.raises(StorageError, match=words), ts.open_index(path) as index:
+            use(index)
+
+
 @pytest.mark.parametrize(
     "name", ["numbers", "path", "coarse", "candidates", "edges", "least", "strata", "found", "code_ranks", "entries"]
 )
@@ -515,8 +554,9 @@ def test_crafted_calibrations_of_recall_are_refused(name):
     index.add(clustered(20_000))
     index.learn_regions(n_regions=64)
     table = dict(index._store.now.tables["recall"])
-    with pytest.raises(ValueError, match="have shapes"):
-        RecallCalibration.from_table(table | {name: table[name][:-1]})
+    for crafted in (table[name][:-1], np.array(0, table[name].dtype)):
+        with pytest.raises(ValueError, match="have shapes"):
+            RecallCalibration.from_table(table | {name: crafted})
     with pytest.raises(ValueError, match=f"has no {name}"):
         RecallCalibration.from_table({other: array for other, array in table.items() if other != name})
 
@@ -527,7 +567,7 @@ def test_crafted_tables_of_regions_are_refused(name):
     index.add(clustered(500))
     index.learn_regions(n_regions=16)
     table = dict(index._store.now.tables["regions"])
-    for crafted in (table[name][:-1], np.full_like(table[name], 200)):
+    for crafted in (table[name][:-1], np.full_like(table[name], 200), np.array(0, table[name].dtype)):
         if name in ("numbers", "scales", "coarse") and crafted.shape == table[name].shape:
             continue
         with pytest.raises(ValueError, match=r"regions|means"):

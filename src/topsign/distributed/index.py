@@ -123,6 +123,7 @@ class ClusterIndex(Index):
         ``progress`` is called as segments are done.
         """
         self._folder.verify(partial(self._map, progress))
+        self._learned().regions.verify(self._entries())
 
     def _map(self, progress: Progress | None, task: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a task for each segment, in any order."""

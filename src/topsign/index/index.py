@@ -404,6 +404,8 @@ class Index(BaseIndex):
     def verify(self) -> None:
         """Verify every checksum and every id of a durable index; raise StorageError that names the damage."""
         self._store.verify()
+        if isinstance(self._state, LearnedIndex):
+            self._state.regions.verify(self._entries())
 
     def close(self) -> None:
         """Release the files of a durable index, or the entries in memory; not needed before exit."""

@@ -108,6 +108,12 @@ class IndexRegions:
             raise StorageError(self._store.path or "memory", RECALL, problem)
         return found
 
+    def verify(self, entries: EntrySet) -> None:
+        """Raise StorageError if the tables, or the order of the entries, are damaged."""
+        regions, _ = self.regions(entries.tables), self.calibration(entries.tables)
+        if regions is not None:
+            entries.region_counts(regions.order)
+
     def summary(self, now: StoreVersion) -> RegionSummary | None:
         """Return what regions there are in a version, None if there are none."""
         regions, known = self.regions(now.tables), self.calibration(now.tables)

@@ -144,7 +144,7 @@ class RecallCalibration:
         except KeyError as error:
             raise ValueError(f"the calibration of recall has no {error.args[0]}") from None
         path, strata = arrays["path"], arrays["strata"]
-        count, n_queries = len(path), len(strata)
+        count, n_queries = path.size, strata.size
         shapes = [array.shape for array in (numbers, least, *arrays.values())]
         listed = (n_queries, N_NEIGHBORS)
         wanted = [(3,), (1,), *3 * [(count,)], (N_STRATA - 1,), (n_queries,), listed, listed, (N_STRATA, count)]

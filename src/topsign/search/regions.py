@@ -15,6 +15,7 @@ import numpy as np
 from .. import kernels
 from .._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
+from ..errors import StorageError
 from ..families import Recipe
 from ..families.comparison import unit
 from ..kernels import GROUP, CodeBlocks, CodeRange, Means, RegionCodes, RegionModel, RegionRule, Visits
@@ -36,7 +37,8 @@ class RegionOrder:
                 return None
             regions = columns.extra("regions")
             if (regions[1:] < regions[:-1]).any() or (len(regions) and regions[-1] >= self.n_regions):
-                raise ValueError(f"entries must be in the order of their regions, of which there are {self.n_regions}")
+                problem = f"damaged: entries must be in the order of their regions, of which there are {self.n_regions}"
+                raise StorageError("index", "regions", f"{problem}; learn the regions again")
             starts = np.searchsorted(regions, np.arange(self.n_regions + 1)).astype(np.int32)
             known = columns.derived["region_starts"] = self, starts
         found: Int32 = known[1]
@@ -180,9 +182,9 @@ class Regions:
             )
         except KeyError as error:
             raise ValueError(f"regions have no {error.args[0]}") from None
-        n_regions = len(means)
-        shapes = (means.shape, scales.shape, coarse.shape[1:], starts.shape, numbers.shape)
-        wanted = ((n_regions, padded(n_features)), (n_regions,), (n_features,), (len(coarse) + 1,), (2,))
+        n_regions, n_starts = scales.size, starts.size
+        shapes = (means.shape, scales.shape, coarse.shape, starts.shape, numbers.shape)
+        wanted = ((n_regions, padded(n_features)), (n_regions,), (n_starts - 1, n_features), (n_starts,), (2,))
         if shapes != wanted or means.dtype != np.uint8 or not 0 < n_regions <= MAX_REGIONS:
             raise ValueError(f"arrays of regions have shapes {shapes}, {wanted} expected")
         if starts[0] != 0 or starts[-1] != n_regions or (np.diff(starts) <= 0).any() or (means > 127).any():
