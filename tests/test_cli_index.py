@@ -223,6 +223,36 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=2)
 
 
+def test_a_resumed_build_reads_the_columns_of_the_first(tmp_path, monkeypatch, rng):
+    """Otherwise some entries have other metadata than the rest, and ids of another kind."""
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["topsign.cli.entries"], "CHUNK_ROWS", 10)
+    columns = {"doc": [f"d{row}" for row in range(30)], "year": 30 * [2020], "x": list(rng.standard_normal((30, 16)))}
+    parquet.write_table(arrow.table(columns), "t.parquet")
+    plain_add, calls = ts.Index.add, []
+
+    def interrupted_add(self, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return plain_add(self, *arguments, **options)
+
+    monkeypatch.setattr(ts.Index, "add", interrupted_add)
+    start = "build t.parquet -o a.topsign --family grouped --n-bytes 2 --id-column doc --metadata-columns year"
+    shown = run(start, code=130)
+    again = "build t.parquet -o a.topsign --resume --id-column doc --metadata-columns year"
+    assert f"10 of 30 signals are stored; continue with: topsign {again}" in shown
+    for other in ("--id-column doc", "--metadata-columns year", "--id-column doc --metadata-columns year,doc"):
+        shown = run(f"build t.parquet -o a.topsign --resume {other}", code=2)
+        assert "t.parquet was read with other options, columns: ['doc', 'year'] then, [" in shown
+        assert len(ts.open_index("a.topsign")) == 10
+    assert "30 entries" in run(again)
+    assert ts.open_index("a.topsign").get(["d29"]).metadata == [{"year": 2020}]
+
+
 @pytest.fixture
 def interruptible():
     """Let SIGINT interrupt this process and its children, even if a background shell has set it to be ignored."""

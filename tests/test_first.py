@@ -180,6 +180,7 @@ REFUSED = {
     "few notes": ({"metadata": [{}]}, "got 1 for 700 signals"),
     "notes": ({"metadata": [{"a": {1}}] * 700}, "metadata at row 0 is not JSON"),
     "source": ({"source": ("name", {"a": {1}})}, "source must be a name and a JSON-serialisable dict"),
+    "infinite source": ({"source": ("name", {"a": np.inf})}, "source must be a name and a JSON-serialisable dict"),
 }
 
 

@@ -68,6 +68,7 @@ BAD = {
     "too many": (json.dumps({"queries": [ROW] * 65}), "queries must be 1 to 64 rows"),
     "not finite": (b'{"queries": [[NaN' + b", 0.5" * 63 + b"]]}", "finite"),
     "k of 0": (json.dumps({"queries": [ROW], "k": 0}), "k must be an integer from 1 to 100, got 0"),
+    "a field twice": (b'{"queries": [[0.5]], "where": "tenant == 3", "where": null}', "send JSON"),
     "recall of 1": (json.dumps({"queries": [ROW], "recall": 1}), "recall must be a number between 0 and 1, got 1"),
 }
 

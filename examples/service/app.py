@@ -68,10 +68,18 @@ async def read(request):
     return bytes(body)
 
 
+def distinct(pairs):
+    """Members of a JSON object; one that is given twice is refused, because the first would be ignored."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError
+    return members
+
+
 def parse(body):
     """Fields of a request, checked; a field that is not known is refused, because a filter would be ignored."""
     try:
-        request = json.loads(body)
+        request = json.loads(body, object_pairs_hook=distinct)
         queries = np.array(request["queries"], np.float32)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise HTTPException(400, 'send JSON such as {"queries": [[0.1, 0.2]], "k": 10}') from None

@@ -376,7 +376,11 @@ def check_source(source: Any) -> None:
     """Check the name and JSON record of a source of signals."""
     try:
         name, record = source
-        sound = isinstance(name, str) and isinstance(record, dict) and json.loads(json.dumps(record)) == record
+        sound = (
+            isinstance(name, str)
+            and isinstance(record, dict)
+            and json.loads(json.dumps(record, allow_nan=False)) == record
+        )
     except (TypeError, ValueError):
         sound = False
     if not sound:

@@ -150,8 +150,9 @@ def _build_here(
         else:
             index = codes.new_index(files[0].n_features, rows, path=output, originals=originals)
         with index:
-            taken = {file.name: _taken(file, index.sources.get(file.name)) for file in files}
-            _add_files(index, files, taken, source.columns(), f"topsign build {signals} -o {output} --resume")
+            columns = source.columns()
+            taken = {file.name: _taken(file, columns, index.sources.get(file.name)) for file in files}
+            _add_files(index, files, taken, columns, f"topsign build {signals} -o {output} --resume{source}")
 
 
 @contextmanager
@@ -185,12 +186,12 @@ def _check_recipe(index: Index, codes: CodeOptions, originals: str | None) -> No
         raise ValueError(f"{index.path} was started with {problem}; omit those options to continue it")
 
 
-def _taken(file: SignalFile, before: dict[str, Any] | None) -> int:
+def _taken(file: SignalFile, columns: TableColumns, before: dict[str, Any] | None) -> int:
     """Return the number of signals of a file that are stored; raise ValueError if the file has changed since."""
     if before is None:
         return 0
     now = file.identity()
-    if not {"taken", *now} <= before.keys():
+    if not {"taken", "columns", *now} <= before.keys():
         raise ValueError(
             f"{file.name} is a source of this index that topsign build did not add, so that --resume cannot continue "
             "it; use topsign add"
@@ -200,6 +201,9 @@ def _taken(file: SignalFile, before: dict[str, Any] | None) -> int:
             what = "first or last signal" if name == "crc32" else name
             values = "" if name == "crc32" else f": {before[name]} then, {now[name]} now"
             raise ValueError(f"{file.name} has changed since this build started: its {what} differs{values}")
+    if list(columns.names) != before["columns"]:
+        values = f"columns: {before['columns']} then, {list(columns.names)} now"
+        raise ValueError(f"{file.name} was read with other options, {values}; give the same ones")
     return int(before["taken"])
 
 
@@ -212,7 +216,7 @@ def _add_files(index: Index, files: list[SignalFile], taken: dict[str, int], col
             for file in files:
                 identity, rows, read_columns = file.identity(), file.rows(), columns.read(file)
                 for chunk in _chunks(file, rows.dtype.itemsize, taken[file.name]):
-                    note = file.name, identity | {"taken": chunk.stop}
+                    note = file.name, identity | {"columns": list(columns.names), "taken": chunk.stop}
                     with naming(file.name):
                         index.add(rows, rows=chunk, source=note, **read_columns(chunk))
                     done += chunk.stop - chunk.start

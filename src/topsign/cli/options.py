@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,6 +117,11 @@ class SourceOptions:
     vector_column: VectorColumn = None
     id_column: IdColumn = None
     metadata_columns: MetadataColumns = None
+
+    def __str__(self) -> str:
+        """Return the given options as they are written on the command line."""
+        given = {option(name): value for name, value in vars(self).items() if value is not None}
+        return "".join(f" {name} {shlex.quote(value)}" for name, value in given.items())
 
     def columns(self) -> TableColumns:
         """Return the names of the id and metadata columns."""
