@@ -13,6 +13,7 @@ from .._arrays import Array
 from .._checks import suggests_keywords
 from ..errors import ConflictError
 from ..index import BaseIndex, Index, LearnedIndex
+from ..index.regions import IndexRegions
 from ..search.engine import ENGINE
 from ..search.query_block import SMALL_QUERY_BYTES, QueryBlock, query_blocks
 from ..signals import Location
@@ -123,7 +124,7 @@ class ClusterIndex(Index):
         ``progress`` is called as segments are done.
         """
         self._folder.verify(partial(self._map, progress))
-        self._learned().regions.verify(self._entries())
+        IndexRegions(self.recipe, self._folder).verify(self._entries())
 
     def _map(self, progress: Progress | None, task: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a task for each segment, in any order."""
