@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -66,13 +66,9 @@ def resolve_client(client: Client | None) -> Client:
                     scheduler_kwargs={"dashboard": False},
                 )
             _local = Client(cluster, set_as_default=False)
-            atexit.register(_close, _local, cluster)  # before Dask's exit handler, which would warn about lost tasks
+            atexit.register(cluster.close)  # before Dask's exit handler, which would warn about lost tasks
+            atexit.register(_local.close)  # before the cluster
     return _local
-
-
-def _close(client: Client, cluster: LocalCluster) -> None:
-    client.close()
-    cluster.close()
 
 
 def _address(client: Client) -> str:
@@ -191,14 +187,13 @@ def run_all(
     ``name``.
     """
     waiting: dict[Future, tuple[Job, int]] = {}
-    remaining = ((job, 0) for job in jobs)
-    again: list[tuple[Job, int]] = []
+    remaining = iter(jobs)
     try:
         while True:
             with watching_scheduler(client):
                 room = 2 * sum(live_workers(client).values()) - len(waiting)
-                for job, n_tries in islice(chain(_drain(again), remaining), max(0, room)):
-                    waiting[submit(job)] = job, n_tries + 1
+                for job in islice(remaining, max(0, room)):
+                    waiting[submit(job)] = job, 1
                 if not waiting:
                     return
                 done = wait_for_one(client, list(waiting))
@@ -206,11 +201,11 @@ def run_all(
                 job, n_tries = waiting.pop(future)
                 with watching_scheduler(client):
                     error = future.exception()
+                    if isinstance(error, KilledWorker) and n_tries <= RETRIES:
+                        waiting[submit(job)] = job, n_tries + 1
+                        continue
                     result = None if error else future.result()
                 if isinstance(error, KilledWorker):
-                    if n_tries <= RETRIES:
-                        again.append((job, n_tries))
-                        continue
                     error = RuntimeError(_killed_message(name(job), error, n_tries))
                 yield job, result, error
     finally:
@@ -226,11 +221,6 @@ def run_each(
         if error is not None:
             raise error
         yield job, result
-
-
-def _drain(jobs: list[tuple[Job, int]]) -> Iterator[tuple[Job, int]]:
-    while jobs:
-        yield jobs.pop()
 
 
 def _killed_message(name: str, error: KilledWorker, n_tries: int) -> str:

@@ -38,9 +38,6 @@ from ..errors import ConflictError, StorageError, install
 FOLDERS = ("versions", "segments", "removed", "metadata", "recipes")
 """Subfolders of a store."""
 
-Buffer = Any
-"""Bytes, or a contiguous array."""
-
 
 class UnsettledError(OSError):
     """A creation failed, but the file may exist or appear later."""
@@ -80,7 +77,7 @@ class Backend(Protocol):
         """Acquire the writer lock if the system has one; raise TimeoutError after ``timeout`` seconds."""
 
     def list(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder."""
+        """Return the names of the files in a folder; raise FileNotFoundError if a local one does not exist."""
 
     def read(self, name: str, limit: int) -> bytes:
         """Read a small file; raise OSError if it has more than ``limit`` bytes."""
@@ -88,8 +85,8 @@ class Backend(Protocol):
     def map(self, name: str) -> Content:
         """Open a file; parts that were read stay valid after the file is deleted."""
 
-    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
-        """Write a new file; it is durable once its folder is synced."""
+    def create(self, name: str, buffers: Iterable[Any]) -> None:
+        """Write a new file of bytes and contiguous arrays; it is durable once its folder is synced."""
 
     def sync(self, folders: Iterable[str]) -> None:
         """Sync folders, so that the names in them are durable."""
@@ -187,12 +184,7 @@ class LocalFolder:
             yield
 
     def list(self, folder: str) -> list[str]:
-        try:
-            return os.listdir(f"{self.path}/{folder}")
-        except FileNotFoundError:
-            if folder == "versions":
-                raise
-            return []  # copies by way of a bucket or git lack empty folders
+        return os.listdir(f"{self.path}/{folder}")
 
     def read(self, name: str, limit: int) -> bytes:
         with open_regular(f"{self.path}/{name}") as file:
@@ -206,7 +198,7 @@ class LocalFolder:
             pages = map_file(file, n_bytes) if n_bytes else b""  # an empty file cannot be mapped
         return Content(np.frombuffer(pages, np.uint8))
 
-    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
+    def create(self, name: str, buffers: Iterable[Any]) -> None:
         path = self._own(name)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
@@ -373,13 +365,8 @@ class Bucket:
         )
 
     def list(self, folder: str) -> list[str]:
-        try:
-            with _as_oserror():
-                found = self._fs.ls(self.at(folder), detail=False)
-        except FileNotFoundError:
-            if folder == "versions":
-                raise
-            return []
+        with _as_oserror():
+            found = self._fs.ls(self.at(folder), detail=False)
         return [path.rsplit("/", 1)[-1] for path in found if not path.endswith("/")]
 
     def read(self, name: str, limit: int) -> bytes:
@@ -427,7 +414,7 @@ class Bucket:
                 raise StorageError(self.path, name, f"damaged: it ends before byte {stop}")
         return parts
 
-    def create(self, name: str, buffers: Iterable[Buffer]) -> None:
+    def create(self, name: str, buffers: Iterable[Any]) -> None:
         content = b"".join(memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes)
         with _as_oserror():
             self._fs.pipe_file(self.at(name), content)

@@ -418,7 +418,9 @@ class FolderStore(BaseStore[OpenVersion]):
             manifest = self._newest()
             if loaded is not None and manifest.token == loaded.manifest.token:
                 return loaded
-            self._check_descent(manifest)
+            is_other = loaded is not None and manifest.descends_from(loaded.manifest) is False
+            if is_other or manifest.recipe != self._recipe_file:  # made at the same path, or a copy restored there
+                self._refuse_replaced()
             try:
                 return self._open(manifest, {} if loaded is None else loaded.files)
             except FileNotFoundError as error:
@@ -482,17 +484,14 @@ class FolderStore(BaseStore[OpenVersion]):
         return problems
 
     def _newest(self) -> Manifest:
-        if self.pinned is not None:
-            return self._read_pinned()
-        try:
-            return self.commits.newest(None if self._known is None else self._known.manifest)
-        except StorageError as error:
-            if self._known is not None and error.section == "versions":
-                self._refuse_replaced()
-            raise
-
-    def _read_pinned(self) -> Manifest:
-        assert self.pinned is not None
+        """Return the manifest of the newest or the pinned version."""
+        if self.pinned is None:
+            try:
+                return self.commits.newest(None if self._known is None else self._known.manifest)
+            except StorageError as error:
+                if self._known is not None and error.section == "versions":
+                    self._refuse_replaced()
+                raise
         numbers = self.commits.listing().numbers
         try:
             return self.commits.read(self.pinned)
@@ -524,15 +523,6 @@ class FolderStore(BaseStore[OpenVersion]):
         except ValueError as error:
             raise StorageError(self.path, file.path, f"damaged: {error}") from None
         return Recipe.from_json(record, self.path), file, record
-
-    def _check_descent(self, manifest: Manifest) -> None:
-        """Raise StorageError if another index was created at the same path, or a copy restored there.
-
-        If that is unknown, changes are checked entry by entry.
-        """
-        now = self._known
-        if manifest.recipe != self._recipe_file or (now and manifest.descends_from(now.manifest) is False):
-            self._refuse_replaced()
 
     def _refuse_replaced(self) -> NoReturn:
         raise StorageError(self.path, "folder", REPLACED)

@@ -80,7 +80,11 @@ class FileWriter:
         names, sizes = [*columns], [-array.dtype.itemsize for array in columns.values()]
         in_order = [names[i] for i in np.argsort(sizes, kind="stable")]  # so that all are aligned without gaps
         arrays = {name: np.ascontiguousarray(columns[name]) for name in in_order}
-        checksums = {f"crc32:{name}": _checksums(name, array) for name, array in arrays.items()}
+        checksums = {}
+        for column, array in arrays.items():
+            content, size = array.reshape(-1).view(np.uint8), BLOCK_BYTES_OF.get(column, BLOCK_BYTES)
+            blocks = (content[at : at + size].data for at in range(0, len(content), size))
+            checksums[f"crc32:{column}"] = "".join(f"{zlib.crc32(block):08x}" for block in blocks)
         head = pack_header(arrays, checksums)
         ends = [*accumulate((array.nbytes for array in arrays.values()), initial=len(head))]
         record = FileRecord(folder, name or secrets.token_hex(16), ends[-1], zlib.crc32(head), n_entries)
@@ -122,12 +126,6 @@ def read_head(content: Content) -> bytes:
     n_bytes = len(content.buffer)
     size = header_size(content.read([(0, min(8, n_bytes))])[0].tobytes(), n_bytes)
     return content.read([(0, 8 + size)])[0].tobytes()
-
-
-def _checksums(name: str, array: Array) -> str:
-    """Return the CRC-32 of each block in hexadecimal digits."""
-    content, size = array.reshape(-1).view(np.uint8), BLOCK_BYTES_OF.get(name, BLOCK_BYTES)
-    return "".join(f"{zlib.crc32(content[at : at + size].data):08x}" for at in range(0, len(content), size))
 
 
 class StoredFile(Mapping[str, Array]):

@@ -471,7 +471,9 @@ class Versions:
                     dropped |= {file.path for file in self.read(number).records}
             gone = [self.backend.delete(version_name(number)) for number in old]
             names = [f"versions/{name}" for name in listing.names]
-            names += [f"{folder}/{name}" for folder in FOLDERS[1:] for name in self.backend.list(folder)]
+            for folder in FOLDERS[1:]:
+                with suppress(FileNotFoundError):  # copies by way of a bucket or git lack empty folders
+                    names += [f"{folder}/{name}" for name in self.backend.list(folder)]
             orphans = set(filter(_WRITTEN.fullmatch, names)) - self._last_named.keys()
             seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
             if seconds and orphans - dropped:
