@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -58,9 +57,9 @@ class ClusterEntries:
         return self.n_entries
 
     def _ask(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run a task on all workers with a snapshot of the filtered entries they hold; return the results."""
+        """Run a task on all workers with the filter, the segments they hold and the ids of the filter."""
         internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
-        return self.placement.ask(partial(_with_chosen, task, self.where), internal_ids, *arguments)
+        return self.placement.ask(partial(task, self.where), internal_ids, *arguments)
 
     # Choosing
 
@@ -70,8 +69,8 @@ class ClusterEntries:
         if where is not None:
             parse_where(where)
         internal_ids = None if among is None else np.unique(self._find(among, "among"))
-        sent = None if internal_ids is None else send(self.placement.client, internal_ids)
-        answers = self.placement.ask(partial(_count, where), sent)
+        made = replace(self, internal_ids=internal_ids, where=where, derived={})
+        answers = made._ask(_count)
         if internal_ids is not None:
             missing = np.setdiff1d(internal_ids, np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
             if missing.size:
@@ -79,9 +78,7 @@ class ClusterEntries:
                 raise_unknown_ids(given[np.isin(given, missing)], "among")
         if where is not None and len(self):
             check_fields(where, set().union(*(one[2] for one in answers)))
-        return replace(
-            self, internal_ids=internal_ids, where=where, n_entries=sum(one[0] for one in answers), derived={}
-        )
+        return replace(made, n_entries=sum(one[0] for one in answers))
 
     def _find(self, ids: npt.ArrayLike, name: str) -> Int64:
         """Return internal ids; an unknown text id raises, an unknown integer does not."""
@@ -113,9 +110,7 @@ class ClusterEntries:
 
     def _call(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of :class:`LocalEntries` with the filtered entries that each worker holds."""
-        internal_ids = None if self.internal_ids is None else send(self.placement.client, self.internal_ids)
-        task = partial(_call_entries, method, self.where)
-        answers = self.placement.ask(task, internal_ids, self.sent, self._message(arguments))
+        answers = self._ask(partial(_call_entries, method), self.sent, self._message(arguments))
         return [answer for (answer,) in answers]
 
     def _message(self, value: Any) -> bytes | Future:
@@ -170,7 +165,7 @@ class ClusterEntries:
 
     def _all_ids(self) -> Int64:
         """Return the internal ids of the filtered entries, ascending."""
-        return np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(attrgetter("ids"))]))
+        return np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_ids)]))
 
     def __contains__(self, id: object) -> bool:
         try:
@@ -271,10 +266,8 @@ def _choose(segments: list[Segment], where: Where | None, internal_ids: Int64 | 
     return snapshot.where(kept if where is None else kept & passing(snapshot, where), gather=False)
 
 
-def _with_chosen(
-    task: Callable[..., Any], where: Where | None, segments: list[Segment], internal_ids: Int64 | None, *arguments: Any
-) -> Any:
-    return task(_choose(segments, where, internal_ids), *arguments)
+def _ids(where: Where | None, segments: list[Segment], internal_ids: Int64 | None) -> Int64:
+    return _choose(segments, where, internal_ids).ids
 
 
 def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | None) -> tuple[int, Int64, KnownFields]:
@@ -313,21 +306,27 @@ def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) ->
 
 
 def _compare(
-    snapshot: Snapshot,
+    where: Where | None,
+    segments: list[Segment],
+    internal_ids: Int64 | None,
     wanted: tuple[PairLimit, EqualCodes, Callable[[Iterable[Hits]], Reduced]],
     block: list[Segment],
 ) -> Reduced:
     """Compare a block with the entries held here; return the reduced pairs."""
     limit, equal, reduce = wanted
-    compared = compare_entries(Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal)
+    snapshot = equal.left_out(_choose(segments, where, internal_ids))
+    compared = compare_entries(Snapshot(tuple(block)), snapshot, limit, equal)
     return reduce(hits for _, hits in compared)
 
 
-def _find_text_ids(snapshot: Snapshot, texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
+def _find_text_ids(
+    where: Where | None, segments: list[Segment], internal_ids: Int64 | None, texts: Sequence[bytes]
+) -> list[tuple[bytes, int]]:
+    snapshot = _choose(segments, where, internal_ids)
     rows = snapshot.find_text_ids(texts)
     held = np.flatnonzero(rows >= 0)
-    internal_ids = snapshot.gather("ids", rows[held]).tolist()
-    return [(texts[at], id) for at, id in zip(held.tolist(), internal_ids, strict=True)]
+    ids = snapshot.gather("ids", rows[held]).tolist()
+    return [(texts[at], id) for at, id in zip(held.tolist(), ids, strict=True)]
 
 
 def _texts_of_entries(method: str, segments: list[Segment], internal_ids: Int64) -> list[tuple[int, Any]]:

@@ -84,7 +84,7 @@ class GpuEngine(Engine):
         for start in range(0, len(comparison), MAX_QUERIES):
             queries = DeviceQueries.put(device, comparison.rounded, slice(start, start + MAX_QUERIES))
             for run in ascending_chunks(snapshot):
-                search = TopkSearch(form, len(queries), k, run.n_entries)
+                search = TopkSearch(form, len(queries), k, int(run.starts[-1]))
                 search.start(queries)
                 for part in self._parts(run):
                     search.scan(part)
@@ -99,7 +99,7 @@ class GpuEngine(Engine):
             block = slice(start, start + MAX_QUERIES)
             queries = DeviceQueries.put(self.device, comparison.rounded, block)
             for run in ascending_chunks(snapshot):
-                search = WithinSearch(form, queries, bounds[block], run.largest)
+                search = WithinSearch(form, queries, bounds[block], max(map(len, run.chunks)))
                 for part in self._parts(run):
                     for query, positions, values in search.scan(part):
                         yield hits_at(snapshot, start + query, run.rows(positions), values)
@@ -162,16 +162,6 @@ class AscendingChunks:
         self.chunks = chunks
         self.starts = np.cumsum([0, *map(len, chunks)], dtype=np.int64)  # position of each chunk, and the end
 
-    @property
-    def n_entries(self) -> int:
-        """Number of entries, alive or not."""
-        return int(self.starts[-1])
-
-    @property
-    def largest(self) -> int:
-        """Number of entries of the largest chunk."""
-        return max(map(len, self.chunks))
-
     def rows(self, positions: Int64) -> Int64:
         """Return the rows of positions in the snapshot."""
         owners = np.searchsorted(self.starts, positions, side="right") - 1
@@ -196,12 +186,7 @@ class ResidentChunks:
     def __init__(self, device: Device, memory: int) -> None:
         self.device, self.memory = device, memory
         self._resident: dict[tuple[int, int], DeviceArray] = {}
-        self.holds_all = False  # whether the last snapshot fits
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Return the number of resident chunks."""
-        return len(self._resident)
 
     @staticmethod
     def needed_bytes(snapshot: Snapshot) -> int:
@@ -213,20 +198,16 @@ class ResidentChunks:
         """GPU memory of the resident chunks, in bytes."""
         return sum(int(planes.nbytes) for planes in self._resident.values())
 
-    def keep(self, snapshot: Snapshot) -> int:
-        """Load new chunks that fit and drop chunks of earlier snapshots; return the number of entries copied."""
+    def keep(self, snapshot: Snapshot) -> None:
+        """Load new chunks that fit and drop chunks of earlier snapshots."""
         with self._lock:
             wanted = {chunk.key: chunk for segment in snapshot.segments for chunk in chunks_of(segment)}
             self._resident = {key: planes for key, planes in self._resident.items() if key in wanted}
-            copied, taken = 0, self.nbytes
+            taken = self.nbytes
             for key, chunk in wanted.items():
                 taken += 0 if key in self._resident else chunk.planes.nbytes
-                if key in self._resident or taken > self.memory:
-                    continue
-                self._resident[key] = self.device.put(chunk.planes)
-                copied += len(chunk)
-            self.holds_all = len(self._resident) == len(wanted)
-            return copied
+                if key not in self._resident and taken <= self.memory:
+                    self._resident[key] = self.device.put(chunk.planes)
 
     def load(self, chunks: list[Chunk]) -> Iterator[DeviceArray]:
         """Yield the codes of chunks in order; copy the next one that is not resident during the scan."""

@@ -136,15 +136,11 @@ class DeviceQueries:
         arrays = queries.values, queries.scales, queries.constants
         return cls(*(device.put(np.ascontiguousarray(array[rows])) for array in arrays))
 
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return self.values, self.scales, self.constants
-
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: slice) -> DeviceQueries:
-        return DeviceQueries(*(array[rows] for array in self.arrays))
+        return DeviceQueries(self.values[rows], self.scales[rows], self.constants[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,11 +226,6 @@ class TableScanner(Scanner):
         constants = {"QUERIES": self._batch, "TABLE_BYTES": size, "THREADS": self._threads}
         self._module = form.module("tables.cu", **constants)
 
-    @staticmethod
-    def fits(form: CodeFormat) -> bool:
-        """Return whether the tables of one query fit in shared memory."""
-        return table_bytes(form) + STATIC_SHARED <= form.device.shared_bytes
-
     def _prepare(self, queries: DeviceQueries) -> None:
         grid = -(-self._entries // 256), self.n_queries
         books = self.format.steps, self.format.levels
@@ -289,7 +280,7 @@ class ProductScanner(Scanner):
 
 def make_scanner(form: CodeFormat, n_queries: int) -> Scanner:
     """Return the faster scanner for this number of queries."""
-    if n_queries <= FEW_QUERIES and TableScanner.fits(form):
+    if n_queries <= FEW_QUERIES and table_bytes(form) + STATIC_SHARED <= form.device.shared_bytes:
         return TableScanner(form, n_queries)
     return ProductScanner(form, n_queries)
 
