@@ -47,7 +47,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 18; }
+int32_t ts_interface() { return 19; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -177,15 +177,15 @@ int32_t ts_search_regions(const ts_run* run, const ts_scoring* scoring, const ts
     return status || is_complete ? status : kMustRead;
 }
 
-int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
+int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals,
                        const ts_neighbors* found) {
     bool is_complete = true;
     const int32_t status =
-        guarded([&] { is_complete = functions(run).search_plan(run->n_threads, *plan, *signals, norms, *found); });
+        guarded([&] { is_complete = functions(run).search_plan(run->n_threads, *plan, *signals, *found); });
     if (status) return status;
     if (!is_complete) return kMustRead;
     for (int64_t q = 0; q < signals->count; ++q)
-        if (!(norms[q] >= 1e-18 && norms[q] <= 1e18) || found->rows[(q + 1) * found->k - 1] < 0) return 2;
+        if (found->rows[(q + 1) * found->k - 1] < 0) return 2;
     return 0;
 }
 

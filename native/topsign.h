@@ -342,7 +342,7 @@ typedef struct {
 } ts_originals;
 
 /* Neighbours of each query, (n_queries, k), row and id -1 if there are fewer: scores by code and, with originals, exact
-   ones, which decide the order; and per query stratum, best score, contrast, and entries visited. */
+   ones, which decide the order; and per query stratum and entries visited. */
 typedef struct {
     int64_t k;
     int64_t* rows;
@@ -351,8 +351,6 @@ typedef struct {
     double* inner;
     double* correlations;
     int32_t* strata;
-    float* best;
-    float* contrasts;
     int64_t* visited;
 } ts_neighbors;
 
@@ -363,8 +361,8 @@ TOPSIGN_API int32_t ts_search_regions(const ts_run* run, const ts_scoring* scori
                                       const ts_queries* queries, const ts_originals* originals,
                                       const ts_neighbors* found);
 
-/* The same of signals, which are prepared first; norms are theirs. The queries of the originals are the signals. The
-   status is 2 if a norm is not in [1e-18, 1e18], or if fewer than k entries are found. */
+/* The same of signals, which are prepared first, and are the queries of the originals. The status is 2 if a norm is not
+   in [1e-18, 1e18], or if fewer than k entries are found. */
 typedef struct {
     const ts_preparation* preparation;
     const ts_scoring* scoring;
@@ -373,7 +371,7 @@ typedef struct {
     const ts_region_rule* rule;
     const ts_originals* originals;
 } ts_region_plan;
-TOPSIGN_API int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals, double* norms,
+TOPSIGN_API int32_t ts_search_plan(const ts_run* run, const ts_region_plan* plan, const ts_rows* signals,
                                    const ts_neighbors* found);
 
 /* Compares each query with the entries in some rows exactly: those of query q are

@@ -34,8 +34,7 @@ struct Functions {
     bool (*search_regions)(int n_threads, const ts_scoring& scoring, const ts_region_codes& codes,
                            const ts_regions& regions, const ts_region_rule& rule, const ts_rows& units,
                            const ts_queries& queries, const ts_originals* originals, const ts_neighbors& found);
-    bool (*search_plan)(int n_threads, const ts_region_plan& plan, const ts_rows& signals, double* norms,
-                        const ts_neighbors& found);
+    bool (*search_plan)(int n_threads, const ts_region_plan& plan, const ts_rows& signals, const ts_neighbors& found);
     void (*compare_originals)(int n_threads, const ts_code_ranges& codes, const ts_originals& originals,
                               const int64_t* starts, const int64_t* rows, double* inner, double* correlations);
 };

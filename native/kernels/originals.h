@@ -165,6 +165,7 @@ class ExactComparison {
 #if defined(__GNUC__)
         const auto* const at = static_cast<const char*>(originals_->segments[segment].values) + position * row_bytes();
         for (int64_t i = 0; i < row_bytes(); i += 64) __builtin_prefetch(at + i);
+        __builtin_prefetch(originals_->segments[segment].scales + position);
 #else
         (void)segment, (void)position;
 #endif

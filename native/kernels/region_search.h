@@ -473,8 +473,6 @@ class RegionSearcher {
     bool search(int64_t q, const float* unit, int64_t n_features, const ts_queries& query) {
         const int64_t stratum = chooser_.choose(unit, n_features, rule_);
         out_.strata[q] = int32_t(stratum);
-        out_.best[q] = chooser_.best;
-        out_.contrasts[q] = chooser_.contrast;
         const int64_t wanted = originals_ ? std::max(out_.k, rule_.n_candidates[stratum]) : out_.k;
         const Scan scan = scan_of(query);
         // Sums of rounded tables err by about two of 127 steps, so that the reserve holds the best by exact scores.
@@ -585,21 +583,24 @@ bool search_regions(int n_threads, const ts_scoring& scoring, const ts_region_co
 }
 
 template <class Isa>
-bool search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signals, double* norms,
-                 const ts_neighbors& found) {
+bool search_plan(int n_threads, const ts_region_plan& plan, const ts_rows& signals, const ts_neighbors& found) {
     const int64_t n = signals.count, n_coded = plan.preparation->n_coded;
+    std::vector<double> norms(n);
     std::vector<float> units(n * signals.width), numbers(2 * n);
     std::vector<int16_t> values(n * n_coded);
     prepare_queries<Isa>(n_threads, *plan.preparation, signals,
-                         {norms, units.data(), values.data(), numbers.data(), numbers.data() + n});
+                         {norms.data(), units.data(), values.data(), numbers.data(), numbers.data() + n});
     ts_originals originals{};
     if (plan.originals) {
         originals = *plan.originals;
         originals.queries = signals;
     }
-    return search_regions<Isa>(n_threads, *plan.scoring, *plan.codes, *plan.regions, *plan.rule,
-                               {units.data(), n, signals.width}, {values.data(), numbers.data(), numbers.data() + n, n},
-                               plan.originals ? &originals : nullptr, found);
+    const bool is_complete = search_regions<Isa>(
+        n_threads, *plan.scoring, *plan.codes, *plan.regions, *plan.rule, {units.data(), n, signals.width},
+        {values.data(), numbers.data(), numbers.data() + n, n}, plan.originals ? &originals : nullptr, found);
+    for (int64_t q = 0; q < n; ++q)
+        if (!(norms[q] >= 1e-18 && norms[q] <= 1e18)) found.rows[(q + 1) * found.k - 1] = -1;
+    return is_complete;
 }
 
 }  // namespace

@@ -315,15 +315,63 @@ class OriginalRows:
 
 @dataclass(frozen=True, eq=False)
 class RegionHits:
-    """Neighbours of each query, (n_queries, k), row -1 if there are fewer, and what was visited."""
+    """Neighbours of each query, (n_queries, k), row -1 if there are fewer, and what was visited.
 
-    rows: Int64
-    ids: Int64
-    values: Float32
-    inner: Float64  # exact inner products and correlations, with originals
-    correlations: Float64
-    strata: Int32
-    visited: Int64  # entries compared with each query
+    They share an allocation, and are made when they are asked for, because single queries need few of them.
+    """
+
+    words: Int64  # rows, ids, inner products, correlations, entries visited, and in half of the bytes values and strata
+    n_queries: int
+    k: int
+
+    @classmethod
+    def empty(cls, n_queries: int, k: int) -> RegionHits:
+        """Return places for neighbours, to be filled in."""
+        n = n_queries * k
+        return cls(np.empty(4 * n + n_queries + (n + n_queries + 1) // 2, np.int64), n_queries, k)
+
+    def _columns(self, first: int) -> Int64:
+        n = self.n_queries * self.k
+        return self.words[first * n : (first + 1) * n].reshape(self.n_queries, self.k)
+
+    @property
+    def rows(self) -> Int64:
+        return self._columns(0)
+
+    @property
+    def ids(self) -> Int64:
+        return self._columns(1)
+
+    @property
+    def inner(self) -> Float64:
+        """Exact inner products, if there are originals."""
+        return self._columns(2).view(np.float64)
+
+    @property
+    def correlations(self) -> Float64:
+        """Exact correlations, if there are originals."""
+        return self._columns(3).view(np.float64)
+
+    @property
+    def visited(self) -> Int64:
+        """Number of entries that each query was compared with, (n_queries,)."""
+        start = 4 * self.n_queries * self.k
+        return self.words[start : start + self.n_queries]
+
+    @property
+    def _halves(self) -> Float32:
+        return self.words[(4 * self.k + 1) * self.n_queries :].view(np.float32)
+
+    @property
+    def values(self) -> Float32:
+        """Scores by code."""
+        return self._halves[: self.n_queries * self.k].reshape(self.n_queries, self.k)
+
+    @property
+    def strata(self) -> Int32:
+        """Stratum of each query, (n_queries,)."""
+        n = self.n_queries
+        return self._halves[n * self.k : n * self.k + n].view(np.int32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ from .arrays import (
     fractions,
 )
 
-INTERFACE = 18
+INTERFACE = 19
 """Must equal ts_interface() of the library, so that a stale build is refused."""
 
 MUST_READ = 3  # status of a search that wants blocks of originals
@@ -117,7 +117,7 @@ STRUCTURES = {
     "region_rule": "*edges *n_regions *n_entries *n_coarse *n_candidates n_strata base_coarse least:double",
     "region_choice": "*strata *best *contrasts *starts *regions capacity",
     "originals": "type:int32 is_inner:int32 *segments *minus queries:rows block_bytes",
-    "neighbors": "k *rows *ids *values *inner *correlations *strata *best *contrasts *visited",
+    "neighbors": "k *rows *ids *values *inner *correlations *strata *visited",
     "region_plan": "*preparation *scoring *codes *regions *rule *originals",
     "bytes": "*queries *rows n_queries n_rows width",
 }
@@ -149,7 +149,7 @@ FUNCTIONS = {
     "choose_regions": "regions region_rule rows region_choice",
     "visit": "scoring region_codes visits queries best",
     "search_regions": "scoring region_codes regions region_rule rows queries originals neighbors",
-    "search_plan": "region_plan rows * neighbors",
+    "search_plan": "region_plan rows neighbors",
     "compare_originals": "code_ranges originals * * * *",
 }
 
@@ -617,7 +617,7 @@ class Kernels:
 
         ``units`` are the same queries as unit vectors.
         """
-        found, _, hits = _region_hits(len(units), k)
+        found, hits = _region_hits(len(units), k)
         exact = None if originals is None or signals is None else c_originals(originals, signals)
         arguments = c_region_codes(codes), c_regions(model, counts), c_rule(rule), c_rows(units), c_queries(queries)
         while self._call("search_regions", c_scoring(scoring), *arguments, exact, found) == MUST_READ:
@@ -630,8 +630,8 @@ class Kernels:
 
         None if a norm is not in [1e-18, 1e18], or if fewer than k entries are found.
         """
-        found, norms, hits = _region_hits(len(signals), k)
-        arguments = c_region_plan(plan), c_rows(signals), data_pointer(norms), found
+        found, hits = _region_hits(len(signals), k)
+        arguments = c_region_plan(plan), c_rows(signals), found
         while (status := self._call("search_plan", *arguments)) == MUST_READ:
             assert plan.originals is not None
             plan.originals.read()
@@ -672,19 +672,11 @@ def _best(n_queries: int, k: int) -> tuple[Int64, Float32, Any]:
     return rows, values, struct.best(k, data_pointer(rows), data_pointer(values))
 
 
-def _region_hits(n_queries: int, k: int) -> tuple[Any, Float64, RegionHits]:
-    """Return the structure of what a search of regions finds, norms, and hits; arrays of one allocation to fill in."""
-    n, n_words = n_queries * k, 4 * n_queries * k + 2 * n_queries
-    words = np.empty(n_words + (n + 3 * n_queries + 1) // 2, np.int64)
-    start, floats = data_pointer(words), words[n_words:].view(np.float32)
+def _region_hits(n_queries: int, k: int) -> tuple[Any, RegionHits]:
+    """Return the structure of what a search of regions finds, and hits, which it fills in."""
+    hits = RegionHits.empty(n_queries, k)
+    start, n = data_pointer(hits.words), 8 * n_queries * k
     assert start is not None
-    exact, rest = start + 16 * n + 8 * n_queries, start + 8 * n_words
-    places = start, start + 8 * n, rest, exact, exact + 8 * n  # rows, ids, values, inner products, correlations
-    strata = rest + 4 * (n + 2 * n_queries)
-    found = struct.neighbors(k, *places, strata, rest + 4 * n, rest + 4 * (n + n_queries), start + 16 * n)
-    rows, ids = words[: 2 * n].reshape(2, n_queries, k)
-    reals = words[2 * n + n_queries : n_words].view(np.float64)
-    inner, correlations = reals[: 2 * n].reshape(2, n_queries, k)
-    visited, own_strata = words[2 * n : 2 * n + n_queries], floats[n + 2 * n_queries :].view(np.int32)[:n_queries]
-    hits = RegionHits(rows, ids, floats[:n].reshape(n_queries, k), inner, correlations, own_strata, visited)
-    return found, reals[2 * n :], hits
+    values = start + 4 * n + 8 * n_queries
+    places = start, start + n, values, start + 2 * n, start + 3 * n, values + n // 2, start + 4 * n
+    return struct.neighbors(k, *places), hits
