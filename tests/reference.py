@@ -413,10 +413,24 @@ def exact_scores(query, signal, minus):
     return inner, inner / norms if norms > 0 else 0.0
 
 
-def least_setting(found, n_settings, asked):
-    """First setting with a sufficiently low risk; ``found`` has the first setting that finds each neighbour."""
+def least_setting(found, strata, stratum, n_settings, asked):
+    """First setting with a sufficiently low risk in a group of strata, and a sufficiently low loss in the stratum.
+
+    ``found`` has the first setting that finds each neighbour of each query, ``strata`` the strata of the queries.
+    """
+    allowed, groups, group = 0.85 * (1 - asked) + 1e-12, [], []
+    for one in range(max(strata) + 1):
+        group.append(one)
+        if 1 / (sum(other in group for other in strata) + 1) <= allowed / 4:
+            groups.append(group)
+            group = []
+    if group:
+        groups[-1:] = [[*groups[-1], *group]] if groups else [group]
+    (together,) = (one for one in groups if stratum in one)
     for setting in range(n_settings):
-        lost = sum(sum(one > setting for one in row) / len(row) for row in found)
-        if (lost + 1) / (len(found) + 1) <= 0.85 * (1 - asked) + 1e-12:
+        losses = [sum(one > setting for one in row) / len(row) for row in found]
+        merged = [loss for loss, one in zip(losses, strata, strict=True) if one in together]
+        own = [loss for loss, one in zip(losses, strata, strict=True) if one == stratum]
+        if (sum(merged) + 1) / (len(merged) + 1) <= allowed and sum(own) / len(own) <= allowed:
             return setting
     return None

@@ -26,6 +26,7 @@ from topsign.search.recall import (
     Setting,
     coarse_path,
     found_from,
+    merge_strata,
     region_path,
 )
 from topsign.search.regions import Regions, automatic_regions, k_means, shared_out
@@ -191,16 +192,16 @@ def test_settings_follow_the_rule_of_risk_control(of_signals):
     found = rng.integers(0, len(path) + 3, (500, 100)).clip(0, len(path)).astype(np.uint8)
     found[found == len(path)] = NEVER
     ranks = (rng.integers(0, 400, (500, 100)) * of_signals).astype(np.uint16)
-    strata = rng.integers(0, N_STRATA, 500).astype(np.uint8)
+    strata = rng.choice(N_STRATA, 500, p=[0.02, 0.18, 0.2, 0.2, 0.2, 0.2]).astype(np.uint8)
     known = RecallCalibration(
         generation=1, of_signals=of_signals, own=True, path=path, coarse=coarse_path(path, 300, 17),
         candidates=np.arange(10, 10 + len(path)) * of_signals, edges=np.arange(N_STRATA - 1.0), least=0.0,
         strata=strata, found=found, code_ranks=ranks, entries=np.cumsum(rng.random((N_STRATA, len(path))), axis=1),
     )  # fmt: skip
-    for k, asked in ((1, 0.5), (10, 0.8), (100, 0.9), (10, 0.999)):
+    for k, asked in ((1, 0.5), (10, 0.8), (10, 0.85), (100, 0.9), (10, 0.999)):
         for stratum, (setting, whole) in enumerate(known.settings(k, asked)):
-            mine = known.strata == stratum
-            expected = reference.least_setting(found[mine][:, :k].tolist(), len(path), asked)
+            rule = strata.tolist(), stratum
+            expected = reference.least_setting(found[:, :k].tolist(), *rule, len(path), asked)
             assert (None if setting is None else path.tolist().index(setting.n_regions)) == expected
             if setting is not None:
                 assert setting.n_entries == int(np.ceil(known.entries[stratum, expected]))
@@ -210,11 +211,18 @@ def test_settings_follow_the_rule_of_risk_control(of_signals):
                 assert (whole.recall, whole.n_candidates) == (1, 0)
                 continue
             tried = [one for one in CANDIDATES.tolist() if one >= k]
-            needed = np.searchsorted(tried, ranks[mine][:, :k], side="right")
-            expected = reference.least_setting(needed.tolist(), len(tried), asked)
+            needed = np.searchsorted(tried, ranks[:, :k], side="right")
+            expected = reference.least_setting(needed.tolist(), *rule, len(tried), asked)
             assert (None if whole is None else tried.index(whole.n_candidates)) == expected
     other = RecallCalibration.from_table(known.to_table())
     assert other.settings(10, 0.8) == known.settings(10, 0.8)
+
+
+def test_strata_of_few_queries_are_merged():
+    counts = np.array([10, 90, 100, 100, 100, 100])
+    for least, groups in ((1, [0, 1, 2, 3, 4, 5]), (50, [0, 0, 1, 2, 3, 4]), (234, 6 * [0]), (1e9, 6 * [0])):
+        assert merge_strata(counts, least).tolist() == groups
+    assert merge_strata(counts, 150).tolist() == [0, 0, 0, 1, 1, 1]  # the last stratum is left
 
 
 def test_neighbours_count_from_the_setting_on_that_finds_them_for_good():

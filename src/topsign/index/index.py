@@ -363,8 +363,7 @@ class Index(BaseIndex):
             Typical queries to calibrate recall with, at least 200 that are not entries; 1,000 or more are better. By
             default entries are the queries, as kept originals or decoded codes; these do not train the regions.
         n_regions : int or "auto"
-            "auto" is 8 sqrt(n), rounded to a power of two; below 20,000 entries none, because comparing all of them
-            is faster.
+            "auto" is 8 sqrt(n), rounded to a power of two; below 20,000 entries none, because they save little time.
         random_state : int
             Seed. The same entries give the same regions, up to the rounding of matrix products.
         progress : callable, optional

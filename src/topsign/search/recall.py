@@ -5,9 +5,10 @@ between its best and its 16th best region score, which is small if its neighbour
 regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries the first
 setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 0.85 * (1 - asked)``. In expectation over queries that
 are exchangeable with those of the calibration, the recall is then at least the one asked for. The factor is a reserve
-for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90. A stratum
-whose queries are too few for any setting is decided together with the next ones, but by its own mean recall, too. If no
-setting suffices, all codes are compared, and a number of candidates that is calibrated in the same way is rescored.
+for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90. The 1 in the
+numerator costs the most if m is small, so strata are merged, from that of the hardest queries on, until it takes at
+most a quarter of the permitted loss; the mean recall of each of them must suffice, too. If no setting suffices, all
+codes are compared, and a number of candidates that is calibrated in the same way is rescored.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ N_CANDIDATES = 1000  # maximum number of candidates to rescore
 MIN_QUERIES = 200
 SHARES = (0.05, 0.2, 0.4, 0.6, 0.8)  # quantiles of the contrast between strata; the smallest are the hardest queries
 N_STRATA = len(SHARES) + 1
-CONTRAST_RANK = 16
 MOST_REGIONS = 1 / 3  # a search that needs more than this share of the regions compares all codes
 NEVER = 255
 GROWTH = 1.12  # ratio of the numbers of regions of consecutive settings
 PILOT_SHARE = 0.25  # share of the calibration queries that determine the path if candidates are rescored
 RESERVE = 0.15  # share of the permitted loss held back for queries that differ from the entries
+PENALTY = 0.25  # share of the permitted loss that strata may lose because their queries are few
 LOW_LEVEL = 0.05  # significance level of recall_low
 COARSE_LEVELS = ((1 / 64, 1 / 4), (1 / 16, 1 / 2), (1.0, 1.0))
 """Shares of the regions up to which a setting scores the regions of this share of the coarse means."""
@@ -83,6 +84,19 @@ def found_from(found: Array) -> Array:
     for_good = np.logical_and.accumulate(found[::-1], axis=0)
     first = len(found) - for_good.sum(axis=0)
     return np.where(first < len(found), first, NEVER).astype(np.uint8)
+
+
+def merge_strata(counts: Int64, least: float) -> Int64:
+    """Return the number of the group of each stratum: consecutive strata with ``least`` queries, if there are so many.
+
+    ``counts`` are the queries of each stratum. The last group takes the strata that are left.
+    """
+    groups, number, size = np.zeros_like(counts), 0, 0
+    for stratum, count in enumerate(counts):
+        groups[stratum], size = number, size + count
+        if size >= least:
+            number, size = number + 1, 0
+    return np.minimum(groups, max(0, number - 1))
 
 
 @dataclass(frozen=True)
@@ -184,12 +198,10 @@ class RecallCalibration:
         return known
 
     def _settings(self, stratum: int, k: int, asked: float) -> tuple[Setting | None, Setting | None]:
-        allowed, own = (1 - RESERVE) * (1 - asked) + 1e-12, self.strata == stratum
-        for reach in range(N_STRATA):
-            deciding = np.abs(self.strata.astype(np.int64) - stratum) <= reach
-            if 1 / (deciding.sum() + 1) <= allowed:
-                break
-        recalls, is_own = self._recalls(deciding, k), own[deciding]
+        allowed = (1 - RESERVE) * (1 - asked) + 1e-12
+        merged = merge_strata(np.bincount(self.strata, minlength=N_STRATA), 1 / (PENALTY * allowed) - 1)
+        deciding = merged[self.strata] == merged[stratum]
+        recalls, is_own = self._recalls(deciding, k), self.strata[deciding] == stratum
         place = _first_enough(recalls, is_own, allowed)
         visiting = None if place is None else self._at(stratum, place, recalls[place, is_own], k)
         if not self.of_signals:
@@ -244,17 +256,7 @@ class RegionRanks:
         coarse_order, ranks = np.argsort(-coarse, axis=1, kind="stable"), np.empty(coarse.shape, np.int64)
         np.put_along_axis(ranks, coarse_order, np.arange(coarse.shape[1])[np.newaxis], axis=1)
         self._parent_ranks = np.take_along_axis(ranks[:, regions.parents], self._order, axis=1)
-        self._scores, self._n_regions = np.take_along_axis(scores, self._order, axis=1), len(regions)
-
-    def contrasts(self, n_coarse: int) -> tuple[Float32, Float32]:
-        """Return best scores and contrasts of the queries."""
-        rank = np.minimum(CONTRAST_RANK, (self._parent_ranks < n_coarse).sum(axis=1))
-        best = self._scores[np.arange(len(rank)), self._nth(n_coarse, np.ones_like(rank))]
-        return best, best - self._scores[np.arange(len(rank)), self._nth(n_coarse, rank)]
-
-    def _nth(self, n_coarse: int, ranks: Int64) -> Int64:
-        counts = np.cumsum(self._parent_ranks < n_coarse, axis=1)
-        return np.asarray((counts < ranks[:, np.newaxis]).sum(axis=1), np.int64)
+        self._n_regions = len(regions)
 
     def ranks(self, n_coarse: int) -> Int64:
         """Return the rank of each region among those that are scored; the number of regions for others."""
@@ -296,10 +298,10 @@ def calibrate_recall(
         part = slice(start, min(start + BLOCK, len(queries)))
         own = None if own_ids is None else own_ids[part]
         comparison = recipe.prepare(queries, part=part)
-        ranks = RegionRanks(regions, units_of(recipe, comparison, queries[part]))
-        some_best, some_contrasts = ranks.contrasts(int(levels[0]))
-        best.append(some_best)
-        contrasts.append(some_contrasts)
+        units = units_of(recipe, comparison, queries[part])
+        ranks, nearest = RegionRanks(regions, units), regions.choose(units, int(levels[0]))
+        best.append(nearest.best)
+        contrasts.append(nearest.contrasts)
         found = [ranks.visited(int(level), path[of_setting == at], counts) for at, level in enumerate(levels)]
         visited.append(np.concatenate(found, axis=1))
         hits = ENGINE.rank(comparison, snapshot, n_listed + n_extra)
@@ -411,7 +413,7 @@ MOST_KNOWN = 64
 """Maximum number of cached settings."""
 
 NOT_ASKED = "recall was not asked for"
-FEW = f"fewer than {MIN_ENTRIES:,} entries are compared faster than regions are chosen"
+FEW = f"fewer than {MIN_ENTRIES:,} entries get no regions by default, because they save little time"
 NO_REGIONS = "no regions are learned; call learn_regions()"
 UNASSIGNED = "some entries have no region; call learn_regions() again"
 FEW_PASS = "few entries pass the filter"

@@ -18,7 +18,17 @@ from .._lazy import lazy
 from ..errors import StorageError
 from ..families import Recipe
 from ..families.comparison import unit
-from ..kernels import GROUP, CodeBlocks, CodeRange, Means, RegionCodes, RegionModel, RegionRule, Visits
+from ..kernels import (
+    GROUP,
+    CodeBlocks,
+    CodeRange,
+    Means,
+    RegionChoice,
+    RegionCodes,
+    RegionModel,
+    RegionRule,
+    Visits,
+)
 from ..store.segments import Columns, Snapshot
 
 
@@ -92,7 +102,7 @@ class RegionVisits:
 
 
 MIN_ENTRIES = 20_000
-"""Number of entries below which no regions are learned by default, because an exhaustive search is faster."""
+"""Number of entries below which no regions are learned by default: they save at most 0.05 ms per query."""
 
 MIN_REGIONS, MAX_REGIONS = 64, 65_536
 PER_REGION, MAX_SAMPLE = 40, 400_000  # decoded codes in the training sample
@@ -133,8 +143,9 @@ class ByteRows:
     @lazy
     def half_norms(self) -> Float32:
         """Half of the square norm of each vector."""
-        decoded = (self.values[:, : self.n_features].astype(np.float32) - MIDDLE) * self.scales[:, np.newaxis]
-        return np.asarray((decoded.astype(np.float64) ** 2).sum(axis=1) / 2, np.float32)
+        numbers = self.values.astype(np.int32) - MIDDLE
+        squares = np.einsum("if,if->i", numbers, numbers) * self.scales.astype(np.float64) ** 2
+        return np.asarray(squares / 2, np.float32)
 
     def scores(self, units: Float32) -> Float32:
         """Return the score of each vector for each unit query, (n_queries, n_rows); nearer ones score higher."""
@@ -217,17 +228,15 @@ class Regions:
         coarse[: len(self.coarse)] = np.arange(len(self.coarse))
         return RegionModel(self.coarse_rows.means(coarse), self.fine.means(numbers), len(self.coarse), first, numbers)
 
-    @lazy
-    def _assignment(self) -> tuple[RegionRule, Int64]:
+    def choose(self, units: Float32, n_coarse: int = NEAREST) -> RegionChoice:
+        """Return the region nearest to each unit vector among those of its ``n_coarse`` nearest coarse means."""
         one = np.ones(2, np.int64)
-        rule = RegionRule(np.empty(0), one, 0 * one, NEAREST * one, 0 * one, NEAREST, -np.inf)
-        return rule, np.ones(len(self), np.int64)
+        rule = RegionRule(np.empty(0), one, 0 * one, n_coarse * one, 0 * one, n_coarse, -np.inf)
+        return kernels.active().choose_regions(self.model, np.ones(len(self), np.int64), rule, units)
 
     def assign(self, vectors: Float32) -> Array:
-        """Return the region of each vector, uint16: the nearest among the regions of its nearest coarse means."""
-        rule, counts = self._assignment
-        chosen = kernels.active().choose_regions(self.model, counts, rule, np.ascontiguousarray(vectors))
-        return chosen.visits.regions.astype(np.uint16)
+        """Return the region of each vector, uint16."""
+        return self.choose(np.ascontiguousarray(vectors)).visits.regions.astype(np.uint16)
 
     def assign_codes(self, recipe: Recipe, codes: Bytes | CodeBlocks) -> Array:
         """Return the region of each code, uint16."""
