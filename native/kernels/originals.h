@@ -57,11 +57,11 @@ class ExactComparison {
         bool is_read = true;
         for (int64_t i = 0; i < n; ++i) is_read &= want(originals_->segments[segment(i)], found[i].position);
         if (!is_read) return false;
-        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch(segment(i), found[i].position);
         enter(q);
         ranked_.clear();
-        for (int64_t i = 0; i < n; ++i) {
+        for (int64_t i = -kAhead; i < n; ++i) {
             if (i + kAhead < n) prefetch(segment(i + kAhead), found[i + kAhead].position);
+            if (i < 0) continue;
             const ExactScore exact = compare(segment(i), found[i].position);
             const auto score = float(originals_->is_inner ? exact.inner : exact.correlation);
             ranked_.push_back({{score, found[i].codes, found[i].position}, found[i].value, exact});
@@ -79,13 +79,12 @@ class ExactComparison {
     const std::vector<ExactScore>& results() const { return results_; }
 
     void compare_all(const ts_code_ranges& codes, const int64_t* rows, int64_t n, double* inner, double* correlations) {
-        const auto prefetch_row = [&](int64_t i) {
-            const auto [segment, position] = place(codes, rows[i]);
-            prefetch(segment, position);
-        };
-        for (int64_t i = 0; i < std::min(n, kAhead); ++i) prefetch_row(i);
-        for (int64_t i = 0; i < n; ++i) {
-            if (i + kAhead < n) prefetch_row(i + kAhead);
+        for (int64_t i = -kAhead; i < n; ++i) {
+            if (i + kAhead < n) {
+                const auto [segment, position] = place(codes, rows[i + kAhead]);
+                prefetch(segment, position);
+            }
+            if (i < 0) continue;
             const auto [segment, position] = place(codes, rows[i]);
             const ExactScore exact = compare(segment, position);
             inner[i] = exact.inner;
@@ -161,7 +160,8 @@ class ExactComparison {
         return kBytes[originals_->type] * int64_t(query_.size());
     }
 
-    void prefetch(int64_t segment, int64_t position) const {
+    // Inlined, because GCC removes calls of functions that only prefetch.
+    TOPSIGN_INLINE void prefetch(int64_t segment, int64_t position) const {
 #if defined(__GNUC__)
         const auto* const at = static_cast<const char*>(originals_->segments[segment].values) + position * row_bytes();
         for (int64_t i = 0; i < row_bytes(); i += 64) __builtin_prefetch(at + i);
