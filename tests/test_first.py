@@ -94,7 +94,6 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
     assert len(late) == 10
 
 
-@pytest.mark.parametrize("first", ["constructor", "add"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -112,15 +111,16 @@ def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, message):
+def test_parameters_must_be_those_of_the_file(rng, tmp_path, options, message):
+    """Whether the file is older than the index with other parameters or not."""
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
     asked = {"n_features": 32, "n_bytes": 5, "random_state": 7, "path": path}
-    late = ts.Index(**asked | options) if first == "add" else None
-    more = np.ones((10, options.get("n_features", 32)))
+    more, late = np.ones((10, options.get("n_features", 32))), ts.Index(**asked | options)
     ts.Index(**asked).add(signals)
-    with pytest.raises(ValueError, match=message) as caught:
-        (late if late is not None else ts.Index(**asked | options)).add(more)
-    assert "topsign.open_index takes" in str(caught.value)
+    for add in (late.add, lambda more: ts.Index(**asked | options).add(more)):
+        with pytest.raises(ValueError, match=message) as caught:
+            add(more)
+        assert "topsign.open_index takes" in str(caught.value)
     assert len(ts.open_index(path)) == 700
 
 
