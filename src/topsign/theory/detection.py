@@ -12,13 +12,7 @@ import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_positive
-from .distances import (
-    binomial_cdf,
-    check_correlation,
-    kappa_of,
-    universal_expected_hamming,
-    universal_undithered_hamming,
-)
+from .distances import binomial_cdf, check_correlation, kappa_of, universal_undithered_hamming
 from .order_statistics import Selection
 from .rates import trellis_energy
 from .tails import effective_features, mismatch_tail, sample_correlations, score_tail, tail_threshold
@@ -62,7 +56,6 @@ def roc(
     scoring: str = "asymmetric",
     projection: str = "hadamard",
     step: float = 2.0,
-    dither: bool = False,
 ) -> RocCurve:
     """ROC curve for detecting signals with a given population ``correlation`` among independent signals.
 
@@ -76,8 +69,8 @@ def roc(
         n_bytes. The universal embedding has n_bits.
     scoring : str
         "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": codes, compared with the
-        signs or with the real values of the query; "universal": the universal embedding of unit-norm signals, with its
-        ``step`` and ``dither``.
+        signs or with the real values of the query; "universal": the universal embedding of unit-norm signals with
+        this ``step`` and without dither.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
         The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.tails`.
 
@@ -100,7 +93,7 @@ def roc(
         return _continuous_roc(*_uncompressed(kappa, n_features))
     if scoring == "universal":
         n_kept, width = check_count(n_bits, "n_bits"), check_positive(step, "step")
-        return _discrete_roc(*_universal_flips(kappa, n_features, n_kept, projection, width, dither))
+        return _discrete_roc(*_universal_flips(kappa, n_features, n_kept, projection, width))
     kept = Selection.of(n_bits, n_pool, n_bytes)
     if scoring == "hamming":
         counts = np.arange(kept.n_kept + 1.0)
@@ -124,18 +117,14 @@ def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Fl
 
 
 def _universal_flips(
-    kappa: float, n_features: int, n_bits: int, projection: str, step: float, dither: bool
+    kappa: float, n_features: int, n_bits: int, projection: str, step: float
 ) -> tuple[Float64, Float64]:
     """Return P(mismatches <= k) for impostors and for matches; the count is binomial given the sample correlation."""
     counts = np.arange(n_bits + 1.0)[:, np.newaxis]
     tails = []
     for population in (0.0, kappa):
         rho, weights = sample_correlations(population, effective_features(projection, n_features, n_bits))
-        if dither:
-            flips = universal_expected_hamming(np.sqrt(2 - 2 * rho), step=step)
-        else:
-            flips = universal_undithered_hamming(rho, step=step)
-        tails.append(binomial_cdf(counts, n_bits, flips) @ weights)
+        tails.append(binomial_cdf(counts, n_bits, universal_undithered_hamming(rho, step=step)) @ weights)
     return tails[0], tails[1]
 
 
