@@ -96,7 +96,8 @@ class AlignedMatch:
     camera: str  #: name of the camera
     frame: tuple[int, int]  #: width and height of the camera's photographs
     alignment: Alignment  #: position of the photograph in the frame of the camera
-    log10_p_value: float  #: probability that one shift and scale of an impostor has as high a PCE
+    p_value: float  #: probability that one shift and scale of an impostor has as high a PCE
+    log10_p_value: float  #: decimal logarithm of the p-value, also if it is too small for a float
     e_value: float  #: expected number of impostors with as high a PCE in all shifts, scales, cameras and orientations
     log10_e_value: float  #: decimal logarithm of the E-value, also if it is too small for a float
     orientation: str  #: one of the orientations of topsign.cameras.ORIENTATIONS
@@ -195,9 +196,9 @@ class Identification:
         return self.result == "match"
 
     @property
-    def best(self) -> CameraMatch | AlignedMatch | None:
+    def best(self) -> CameraMatch | AlignedMatch:
         """The camera that the conclusion is about: that of the match, or the one about which the tests disagree."""
-        return self._notable or next(iter(self.candidates), None) or next(iter(self.aligned), None)
+        return self._notable or (self.candidates[0] if self.candidates else self.aligned[0])
 
     @property
     def reported(self) -> list[str]:
@@ -237,7 +238,6 @@ class Identification:
                 f"{level}: the peak to correlation energy is {round(best.pce):,}, and {_e_value(best)} impostors are "
                 f"expected to reach it.{self._frame_words(best)}"
             )
-        assert best is not None
         return (
             f"The photograph matches {best.camera!r} ({best.orientation}) {level}; {_e_value(best)} impostors are "
             f"expected to score as high. {_ratio_words(best)} The second test, peak to correlation energy, gives "
@@ -246,7 +246,6 @@ class Identification:
 
     def _inconclusive_words(self, level: str) -> str:
         best = self.best
-        assert best is not None
         is_significant, reaches = self._tests(best)
         if isinstance(best, AlignedMatch):
             compared = f"The match with {best.camera!r} as {best.alignment.words(best.frame)}"
@@ -275,9 +274,7 @@ class Identification:
 
     def _further_words(self) -> list[str]:
         """Return warnings that tests support further cameras, too."""
-        best, words = self.best, list[str]()
-        assert best is not None
-        others = dict[str, str]()
+        best, words, others = self.best, list[str](), dict[str, str]()
         shown: list[CameraMatch | AlignedMatch] = [*self.aligned, *self.candidates]
         for one in shown:
             passed = [name for name, is_passed in zip(("E-value", "PCE"), self._tests(one), strict=True) if is_passed]
@@ -325,6 +322,16 @@ class Identification:
     def to_json(self) -> dict[str, Any]:
         """Return the result, the calibration and the settings as plain values."""
         photograph, null = self.photograph, self.calibration.null(self.condition)
+        plain = [
+            "false_alarm",
+            "n_cameras",
+            "n_comparable",
+            "n_comparisons",
+            "n_trials",
+            "orientations",
+            "scores",
+            "search",
+        ]
         shown = {"path": photograph.path} | photograph.record(names=False, exif=False) | {"exif": photograph.exif}
         return {
             "photograph": shown | {"usable_pixels": self.n_usable, "condition": self.condition},
@@ -333,7 +340,8 @@ class Identification:
             "conclusion": self.conclusion(),
             **{name: [asdict(one) for one in getattr(self, name)] for name in ("candidates", "excluded", "aligned")},
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
-            **{name: getattr(self, name) for name in PLAIN},
+            **{name: getattr(self, name) for name in plain},
+            "warnings": self.warnings,
             "calibration": {
                 "statement": self.calibration.statement(self.condition),
                 "n_impostor_scores": len(null.impostors),
@@ -346,12 +354,6 @@ class Identification:
             "seconds": round(self.seconds, 3),
         }
 
-
-PLAIN = (
-    *("warnings", "scores", "false_alarm", "n_cameras", "n_comparable", "n_comparisons", "orientations", "search"),
-    "n_trials",
-)
-"""Fields that records contain unchanged."""
 
 OF_A_SENSOR = "The result concerns the sensor that took the photograph, not the person, time or place."
 LIKE_THE_KNOWN = "It holds for photographs like those of the calibration."
@@ -579,9 +581,10 @@ class _Comparison:
             query = queries[name]
             place = spectrum.align(query, self.search) if scale is None else spectrum.best_shift(query, scale)
             log10 = pce_log10_p_value(place.pce, spectrum.n_shifts)
-            log10_e, n_photographs = log10 + math.log10(self.n_tests * n), len(camera.photographs)
-            e_value = float(probabilities(log10_e))
-            one = AlignedMatch(camera.name, camera.frame, place, log10, e_value, log10_e, name, n_photographs)
+            log10_e = log10 + math.log10(self.n_tests * n)
+            p_value, e_value = (float(probabilities(at)) for at in (log10, log10_e))
+            values = place, p_value, log10, e_value, log10_e, name, len(camera.photographs)
+            one = AlignedMatch(camera.name, camera.frame, *values)
             if camera.name not in found or place.pce > found[camera.name].pce:
                 found[camera.name] = one
             if scale is None and progress is not None:
@@ -625,7 +628,7 @@ class _Comparison:
                 f"photographs ({MIN_IMPOSTORS} are needed for a null distribution of their own), so the null "
                 "distribution of all photographs is used."
             )
-        if found.result != "no match" and found.best is not None:
+        if found.result != "no match":
             models = self.cameras[found.best.camera].models
             if not models:
                 warnings.append(f"The model of {found.best.camera!r} is not known, so the calibration may lack it.")

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
@@ -21,7 +21,6 @@ import numpy as np
 from .. import __version__
 from .._files import write_file
 from .._page import PALETTE, document, table_rows
-from ..significance import probabilities, probability_text
 from .alignment import BLOCK, CUSTOMARY, NEIGHBORHOOD
 from .calibration import CameraCalibration
 from .database import CameraDatabase
@@ -203,9 +202,9 @@ def result_row(found: Identification | PhotographError) -> dict[str, Any]:
     row |= {"photograph": found.photograph.path, "result": found.result, "condition": found.condition}
     row["sha256"] = found.photograph.sha256
     best = found.best
-    values = {} if best is None else asdict(best)
+    values = asdict(best)
     if isinstance(best, AlignedMatch):
-        values |= asdict(best.alignment) | {"p_value": float(probabilities(best.log10_p_value))}
+        values |= asdict(best.alignment)
     return row | {name: value for name, value in values.items() if name in COLUMNS}
 
 
@@ -432,15 +431,9 @@ def _end(calibration: CameraCalibration, record: dict[str, Any], signatures: str
 
 
 def _summary_row(number: int, found: Identification) -> list[str]:
-    row = result_row(found)
-    shown = [escape(Path(found.photograph.path).name), _mark(found), escape(str(row["camera"] or ""))]
-    forms: dict[str, Callable[[float], str]] = {
-        "score": "{:.4f}".format,
-        "log10_e_value": probability_text,
-        "log10_likelihood_ratio": "{:.1f}".format,
-        "pce": lambda pce: f"{round(pce):,}",
-    }
-    return [str(number), *shown, *("" if row[name] is None else form(row[name]) for name, form in forms.items())]
+    texts = found.best.texts()
+    shown = [texts.get(name, "") for name in ("camera", "score", "E-value", "log10 LR", "PCE")]
+    return [str(number), escape(Path(found.photograph.path).name), _mark(found), *map(escape, shown)]
 
 
 def _files(calibration: CameraCalibration, enrolled: dict[str, list[dict[str, Any]]]) -> Iterator[str]:

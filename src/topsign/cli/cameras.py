@@ -190,11 +190,11 @@ def identify(
     elif len(results) == 1:
         _show(judged[0])
     else:
-        from ..significance import probability_text  # SciPy takes long to import
-
-        shown = [row | {"E-value": probability_text(row["log10_e_value"])} for row in rows if row["result"] is not None]
-        names = ("photograph", "result", "camera", "score", "E-value", "pce")
-        show_rows(shown, names, left=names[:3], forms={"score": ".4f", "pce": ",.0f"})
+        shown = [
+            {"photograph": one.photograph.path, "result": one.result, "score": ""} | one.best.texts() for one in judged
+        ]
+        names = ("photograph", "result", "camera", "score", "E-value", "PCE")
+        show_rows(shown, names, left=names[:3])
     _name_refused([one for one in results if isinstance(one, package.PhotographError)])
     if not any(one.is_match for one in judged):
         raise typer.Exit(NO_MATCH)
