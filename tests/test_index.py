@@ -2,6 +2,7 @@
 
 import threading
 import tracemalloc
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -414,6 +415,33 @@ def test_a_zero_query_is_refused_with_its_row(rng):
                 with pytest.raises(ValueError, match=r"queries\[2\] is all zeros and matches nothing"):
                     index.within(queries, false_alarm=0.5, scoring=scoring, **options)
             index.search(queries[:2], k=4, **options)
+
+
+OPTIONS = {
+    "search": {"k": 7, "recall": 0.9, "rescore": 12, "with_metadata": True},
+    "within": {"radius": 0.4, "threshold": 0.2, "false_alarm": 0.9, "with_metadata": True},
+}
+SHARED_OPTIONS = {"where": "year < 300", "among": range(100, 500), "scoring": "hamming", "adaptive_bits": 20}
+
+
+@pytest.mark.parametrize("method", OPTIONS)
+def test_every_accepted_option_has_an_effect(method, rng):
+    """Each combination of up to three options raises, or gives another result without any one of them."""
+    signals = rng.standard_normal((600, 64)).astype(np.float32)
+    index = ts.Index(64, family="sign", n_bytes=8, originals="float16")
+    index.add(signals, metadata=[{"year": row} for row in range(600)])
+    queries = signals[:20] + rng.standard_normal((20, 64)).astype(np.float32)
+    options, found = OPTIONS[method] | SHARED_OPTIONS, {}
+    columns = ("ids", "scores", "distances", "log10_p_values", "metadata", "exhaustive", "starts", "n_entries")
+    for names in (some for size in range(4) for some in combinations(options, size)):
+        try:
+            result = getattr(index, method)(queries, **{name: options[name] for name in names})
+        except ValueError:
+            continue
+        found[names] = repr([np.asarray(getattr(result, column, None)).tolist() for column in columns])
+        for left in names:
+            assert found.get(tuple(name for name in names if name != left)) != found[names], (names, left)
+    assert len(found) > 20
 
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])

@@ -141,26 +141,25 @@ class ResultTable(Tabular):
 
     def __getitem__(self, query: int) -> list[Match]:
         """Return the matches of one query, closest first."""
-        return [self._match(at) for at in self._positions_of(range(len(self))[query])]
+        return [Match(*self._values(at)) for at in self._positions_of(range(len(self))[query])]
 
     def __iter__(self) -> Iterator[list[Match]]:
         """Iterate over the queries; yield the matches of each."""
         return (self[query] for query in range(len(self)))
 
-    def _match(self, at: tuple[int, ...]) -> Match:
-        id, metadata = self.ids[at], None if self.metadata is None else self.metadata[at]
+    def _values(self, at: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return the values of a :class:`Match`, with metadata only if they were asked for."""
+        id = self.ids[at]
         score, distance, log10 = (float(values[at]) for values in (self.scores, self.distances, self.log10_p_values))
         p_value = float(probabilities(log10))
-        e_value = p_value * self.n_entries
-        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, log10, e_value, metadata)
+        known = id if isinstance(id, str) else int(id), score, distance, p_value, log10, p_value * self.n_entries
+        return known if self.metadata is None else (*known, self.metadata[at])
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield the values of :attr:`columns` for every match, at most ``limit``; queries from 0, ranks from 1."""
-        found = ((query, rank, match) for query in range(len(self)) for rank, match in enumerate(self[query], 1))
-        for query, rank, match in islice(found, limit):
-            measures = (match.score, match.distance, match.p_value, match.log10_p_value, match.e_value)
-            row = (query, rank, match.id, *measures)
-            yield row if self.metadata is None else (*row, match.metadata)
+        queries = range(len(self))
+        found = ((query, rank, at) for query in queries for rank, at in enumerate(self._positions_of(query), 1))
+        return ((query, rank, *self._values(at)) for query, rank, at in islice(found, limit))
 
     @property
     def columns(self) -> tuple[str, ...]:
