@@ -136,7 +136,7 @@ class IndexRegions:
 
     def assign(self, tables: Mapping[str, Table], codes: Bytes) -> dict[str, Array]:
         """Return the region column of new entries, nothing if the tables have no regions."""
-        regions = self.regions(tables)
+        regions = self.regions(tables) if REGIONS in tables else None
         return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes)}
 
     def learn(
