@@ -136,7 +136,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     def to(self, device: str) -> Any:
         """Return an encoder on a CUDA ``device``, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
 
-        The result is a :class:`topsign.gpu.DeviceEncoder`.
+        The result is a ``DeviceEncoder``.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)

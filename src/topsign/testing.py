@@ -1,4 +1,4 @@
-"""Conformance test for code families, built in or user-defined: :func:`check_family`."""
+"""Conformance test for code families, built in or user-defined: :func:`topsign.testing.check_family`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Queries are rounded to 15 bits, and the factor of a trellis code has an error of
 def check_family(
     make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0, device: Any = None, client: Any = None
 ) -> None:
-    """Assert that a family satisfies the contract of :class:`topsign.families.Recipe`.
+    """Assert that a family satisfies the contract of :class:`topsign.Recipe`.
 
     Codes must survive round trips through JSON, messages, pickles and, if pyarrow is installed, Arrow tables. Searches,
     range searches and pairs, in memory and in a folder, must return the results of the definition (inner products of

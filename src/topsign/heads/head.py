@@ -54,7 +54,7 @@ class Shortlist:
 
     @classmethod
     def of(cls, size: int, weights: Array, storage: str = "original") -> Self:
-        """Return a shortlist of ``size`` classes, with ``weights`` in a ``storage``, one of :data:`STORAGES`."""
+        """Return a shortlist of ``size`` classes; ``weights`` are in a ``storage``: "original", "float16" or "int8"."""
         size = check_count(size, "shortlist")
         check_choice(storage, "shortlist_storage", STORAGES)
         if storage == "original":

@@ -245,7 +245,7 @@ class BaseIndex:
             exact.
         where : str or dict, optional
             Search only entries whose metadata satisfy this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
-            a dict of equalities; see :mod:`topsign.index.filters`. The result is exact.
+            a dict of equalities; ``help("topsign.index.filters")`` lists the operators. The result is exact.
         among : sequence of ids, optional
             Search only the entries with these ids.
         scoring : "asymmetric" or "hamming"

@@ -68,7 +68,7 @@ def threads(n_threads: int) -> Iterator[None]:
 
 
 def n_threads() -> int:
-    """Return the number of threads of a kernel call: that of :func:`threads`, of the environment, or of all cores."""
+    """Return the number of threads of a kernel call, by :func:`topsign.threads`, the environment, or the cores."""
     chosen = _threads.get()
     if chosen is not None:
         return chosen
@@ -81,7 +81,7 @@ def n_threads() -> int:
 
 
 def chosen_threads() -> int | None:
-    """Return the number of threads that :func:`threads` sets here, or None."""
+    """Return the number of threads that :func:`topsign.threads` sets here, or None."""
     return _threads.get()
 
 

@@ -30,7 +30,7 @@ TABLE_ACCURACY = {
     "universal, equal computation": (77.13, 87.81, 92.10, 92.30),
     "universal, equal storage": (92.20, 92.32, 92.39, 92.49),
 }
-"""Accuracies of Table I in percent, one per column, with the method names of :mod:`topsign.paper.table`."""
+"""Accuracies of Table I in percent, one per column, with the method names of :mod:`topsign.paper.heads`."""
 
 TABLE_STEP, ROC_STEP = 180.0, 2.0
 """Steps of the universal embedding: in Table I (chosen by cross-validation) and in Figure 3."""

@@ -174,7 +174,7 @@ def _check_table(place: Place) -> None:
 
 
 def open_files(location: Location, vector_column: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
-    """Describe all files at a ``location``; ``vector_column`` and ``aside`` are as for :func:`open_file`."""
+    """Describe all files at a ``location``; :func:`topsign.signals.open_file` has ``vector_column`` and ``aside``."""
     files = [open_file(place, vector_column, aside) for place in list_files(location)]
     check_same_columns(files)
     return files

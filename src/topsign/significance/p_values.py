@@ -171,7 +171,7 @@ def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, me
 
 
 def probabilities(log10: npt.ArrayLike) -> Float64:
-    """Return probabilities from their decimal logarithms ``log10``, at least :data:`SMALLEST_PROBABILITY`.
+    """Return probabilities from their decimal logarithms ``log10``, at least 5e-324.
 
     >>> probabilities([-2.0, -400.0]).tolist()
     [0.01, 5e-324]

@@ -72,7 +72,7 @@ def roc(
         signs or with the real values of the query; "universal": the universal embedding of unit-norm signals with
         this ``step`` and without dither.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
-        The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.tails`.
+        The first two have orthonormal rows, the others independent rows.
 
     Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= ``n_features``, except that asymmetric
     scores treat the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their
