@@ -253,6 +253,16 @@ def test_a_resumed_build_reads_the_columns_of_the_first(tmp_path, monkeypatch, r
     assert ts.open_index("a.topsign").get(["d29"]).metadata == [{"year": 2020}]
 
 
+def test_a_resumed_build_that_fails_deletes_nothing(folder):
+    """The index was there before, with what its owner has put into its folder."""
+    ts.Index(N_FEATURES, family="grouped", n_bytes=4, path="a.topsign").close()
+    Path("a.topsign/notes.txt").write_text("mine")
+    np.save("signals.npy", np.full((3, N_FEATURES), np.nan))
+    assert "signals.npy: NaN or infinity in signals" in run("build signals.npy -o a.topsign --resume", code=2)
+    assert Path("a.topsign/notes.txt").read_text() == "mine"
+    assert len(ts.open_index("a.topsign")) == 0
+
+
 @pytest.fixture
 def interruptible():
     """Let SIGINT interrupt this process and its children, even if a background shell has set it to be ignored."""

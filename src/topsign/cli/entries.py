@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,7 +139,7 @@ def _build_here(
     from ..index import open_index
     from ..signals import FilesRows
 
-    with _discarded(output, 0 if there else CHUNK_ROWS):
+    with nullcontext() if there else _discarded(output):
         files = source.open_files(signals)
         rows = FilesRows(files)
         if not len(rows):
@@ -156,8 +156,8 @@ def _build_here(
 
 
 @contextmanager
-def _discarded(output: str, most: int) -> Iterator[None]:
-    """Remove an index of at most ``most`` entries if a build fails, so that the next build needs no --resume.
+def _discarded(output: str) -> Iterator[None]:
+    """Remove the index of a build that fails in its first chunk, so that the next build needs no --resume.
 
     An interrupted build keeps its entries.
     """
@@ -167,11 +167,10 @@ def _discarded(output: str, most: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or getattr(error, "exit_code", None) == INTERRUPTED:
-            most = 0
+        is_interrupted = isinstance(error, KeyboardInterrupt) or getattr(error, "exit_code", None) == INTERRUPTED
         with suppress(StorageError, OSError):
             with open_index(output, readonly=True) as left:
-                is_small = len(left) <= most
+                is_small = len(left) <= (0 if is_interrupted else CHUNK_ROWS)
             if is_small and "://" not in output:
                 shutil.rmtree(output)
         raise
