@@ -44,7 +44,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 56, 46, 26
 N_BINS = 60
 MATRIX_ROWS = 6  # a figure cannot be divided between pages, so tall ones would leave a third of a page empty
 
-OUTLINED = 'fill="var(--ink)" stroke="var(--page)" stroke-width="3" paint-order="stroke"'
+OUTLINED = 'font-size="17" fill="var(--ink)" stroke="var(--page)" stroke-width="3" paint-order="stroke"'
 LONG = 12
 """Tables of files with more rows than this are folded on the page; printing unfolds them."""
 
@@ -580,7 +580,7 @@ def matrix_figure(numbered: Mapping[int, Identification]) -> str:
             )
             middle = x + cell / 2 - 0.5
             if camera in excluded:
-                parts.append(f'<text x="{middle:.1f}" y="{y + 12.5:.1f}" text-anchor="middle" {OUTLINED}>×</text>')
+                parts.append(f'<text x="{middle:.1f}" y="{y + 14.5:.1f}" text-anchor="middle" {OUTLINED}>×</text>')
             elif score is not None and score >= found.threshold:
                 parts.append(f'<circle cx="{middle:.1f}" cy="{y + 8.5:.1f}" r="3.5" fill="var(--page)"/>')
     return "".join(parts) + "</svg>"
