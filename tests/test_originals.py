@@ -8,6 +8,7 @@ from folders import content_of, pack, read_manifest, store, unpack, write_manife
 
 import topsign as ts
 from topsign.errors import StorageError
+from topsign.search import originals
 from topsign.search.originals import KeptOriginals
 
 KINDS = ("float32", "float16", "int8")
@@ -170,13 +171,22 @@ def test_a_recall_that_reads_all_originals_compares_no_entry_twice(n_queries, me
     signals = np.random.default_rng(0).standard_normal((600, 32)).astype(np.float32)
     index = ts.Index(32, family="grouped", n_bytes=2, metric=metric, originals="float32")
     index.add(signals)
-    compared, compare = [], KeptOriginals.compare_entries
+    compared, compare_entries, compare_rows = [], KeptOriginals.compare_entries, originals.compare_rows
 
-    def counted(self, ids, rows, starts, queries):
+    def count(rows, starts):
         compared.extend((query, row) for query, row in enumerate(np.split(rows, starts[1:-1])))
-        return compare(self, ids, rows, starts, queries)
 
-    monkeypatch.setattr(KeptOriginals, "compare_entries", counted)
+    def counted_entries(self, ids, rows, starts, queries):
+        count(rows, starts)
+        return compare_entries(self, ids, rows, starts, queries)
+
+    def counted_rows(values, scales, starts, queries, mean, rows=None):
+        if rows is not None:  # not called by compare_entries
+            count(rows, starts)
+        return compare_rows(values, scales, starts, queries, mean, rows)
+
+    monkeypatch.setattr(KeptOriginals, "compare_entries", counted_entries)
+    monkeypatch.setattr(originals, "compare_rows", counted_rows)
     found = index.search(signals[:n_queries], k=5, recall=0.9)
     for query in range(n_queries):
         rows = np.concatenate([rows for one, rows in compared if one == query])

@@ -144,14 +144,25 @@ class KeptOriginals:
         return found
 
     def _best_of_all(self, snapshot: Snapshot, queries: Array, n_rows: int, metric: str) -> Compared:
-        """Return the nearest entries by exact comparison of all."""
-        size, found = max(1, BLOCK_BYTES // (4 * self.n_features)), Compared.none(len(queries))
+        """Return the nearest entries by exact comparison of all, which are read where they are stored."""
+        size, found, n_queries = max(1, BLOCK_BYTES // (4 * self.n_features)), Compared.none(len(queries)), len(queries)
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-            living = first_row + np.flatnonzero(segment.living)
+            living = np.flatnonzero(segment.living)
             for start in range(0, len(living), size):
                 some = living[start : start + size]
-                rows = np.broadcast_to(some, (len(queries), len(some)))
-                found = found.joined(self._compared(snapshot, rows, queries, metric)).best(snapshot, n_rows)
+                if self._is_gathered or not snapshot.has_originals:
+                    (values, scales), places = self._stored(segment.ids[some], first_row + some), np.arange(len(some))
+                else:
+                    values, scales = (segment.columns.extra(name) for name in ("originals", "original_scales"))
+                    places = some
+                starts, places = np.arange(n_queries + 1) * len(some), np.tile(places, n_queries)
+                inner, correlations = compare_rows(values, scales, starts, queries, self.mean, places)
+                scores = round_scores(inner if metric == "inner_product" else correlations).reshape(n_queries, -1)
+                n_best = min(n_rows, len(some))
+                best = (scores >= np.partition(scores, -n_best, axis=1)[:, [-n_best]]).any(axis=0)
+                rows = np.broadcast_to(first_row + some[best], (n_queries, best.sum()))
+                compared = Compared(rows, scores[:, best], correlations.reshape(n_queries, -1)[:, best])
+                found = found.joined(compared).best(snapshot, n_rows)
         return found
 
     def _best_reaching(self, snapshot: Snapshot, queries: Array, n_rows: int, least: Float64, metric: str) -> Compared:
@@ -248,15 +259,16 @@ def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
 
 
 def compare_rows(
-    values: Array, scales: Float32, starts: Int64, queries: Array, mean: Float32 | None
+    values: Array, scales: Float32, starts: Int64, queries: Array, mean: Float32 | None, rows: Int64 | None = None
 ) -> tuple[Float64, Float64]:
     """Return inner products and correlations of queries with signals, values times scales.
 
-    Those of query q are the signals from ``starts[q]`` up to ``starts[q + 1]``; zero signals are uncorrelated.
+    Those of query q are the signals, or the ``rows`` of them, from ``starts[q]`` up to ``starts[q + 1]``; zero signals
+    are uncorrelated.
     """
     held = CodeRange(CodeBlocks(np.empty((0, 0, 0), np.uint8), len(values)))
     originals = OriginalRows([(np.ascontiguousarray(values), scales)], is_inner=False, minus=mean)
-    signals, rows = np.ascontiguousarray(queries, np.float32), np.arange(len(values))
+    signals, rows = np.ascontiguousarray(queries, np.float32), np.arange(len(values)) if rows is None else rows
     return kernels.active().compare_originals([held], originals, signals, starts, rows)
 
 
