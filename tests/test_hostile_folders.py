@@ -425,3 +425,17 @@ def test_crafted_metadata_are_refused_or_read(filled, text, words):
             else:
                 with pytest.raises(ts.StorageError, match=words):
                     call()
+
+
+@pytest.mark.parametrize("text", [b"{a}", b'{"a":"\xff"}', b'{"a":1},{"a":2}', DEEP])
+def test_filters_refuse_metadata_that_are_not_json(filled, signals, text):
+    """A text that holds several values would shift the metadata of all later entries."""
+
+    def change(columns):
+        lengths = np.zeros(41, "<i8")
+        lengths[8:] = len(text)
+        columns["metadata.starts"], columns["metadata.text"] = lengths, np.frombuffer(text, "u1")
+
+    rewrite(filled, change)
+    with ts.open_index(filled) as index, pytest.raises(ts.StorageError, match="metadata: damaged"):
+        index.search(signals[:1], where={"a": 1})

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._arrays import Booleans, Float64, Int32
-from ..store.segments import Segment, Snapshot
+from ..store.segments import Segment, Snapshot, parse_notes
 
 Where = str | Mapping[str, Any]
 
@@ -211,7 +211,12 @@ def _columns(segment: Segment, fields: set[str]) -> dict[str, Column]:
             found[field] = Column.of([None] * n_entries, n_entries)
         else:
             texts = metadata.texts(range(n_entries))
-            notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
+            try:
+                notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
+            except (ValueError, RecursionError):
+                notes = []
+            if len(notes) != n_entries:
+                notes = parse_notes(texts)  # raises unless each is an object
             found[field] = Column.of((_value(note, field) for note in notes), n_entries)
     return found
 
