@@ -28,52 +28,44 @@ def png(size, *, colour=2, depth=8, content=bytes(100)):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def tiff_file(fields, content, *, order="<"):
+    """Return a TIFF file of one directory from types of TIFF and values by tag; strips begin at their 273 in content."""
+    kinds, start = {1: "B", 2: "B", 3: "H", 4: "I", 5: "I", 10: "i"}, 8 + 2 + 12 * len(fields) + 4
+    first = start + sum(struct.calcsize(f"{order}{len(one)}{kinds[kind]}") for kind, one in fields.values())
+    fields, entries, behind = fields | {273: (4, [first + at for at in fields[273][1]])}, b"", b""
+    for tag, (kind, values) in sorted(fields.items()):
+        packed = struct.pack(f"{order}{len(values)}{kinds[kind]}", *values)
+        if len(packed) > 4:
+            place, behind = start + len(behind), behind + packed
+            packed = struct.pack(f"{order}I", place)
+        count = len(values) // (2 if kind in (5, 10) else 1)
+        entries += struct.pack(f"{order}HHI", tag, kind, count) + packed.ljust(4, b"\0")
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(fields))
+    return head + entries + struct.pack(f"{order}I", 0) + behind.ljust(first - start, b"\0") + content
+
+
 def tiff(pixels, *, order="<", deflated=False, planes=False):
     """Return a TIFF file with 16-bit colours, which Pillow cannot write."""
     height, width, channels = pixels.shape
     content = (pixels.transpose(2, 0, 1) if planes else pixels).astype(f"{order}u2").tobytes()
     content = zlib.compress(content) if deflated else content
     n_strips, length = (channels, len(content) // channels) if planes else (1, len(content))
-    arrays = {258: ("H", [16] * channels), 273: ("I", [0] * n_strips), 279: ("I", [length] * n_strips)}
     values = {256: width, 257: height, 259: 8 if deflated else 1, 262: 2, 277: channels, 278: height}
-    values[284] = 2 if planes else 1
-    tags = sorted([*arrays, *values])
-    start = 8 + 2 + 12 * len(tags) + 4
-    first = start + sum(struct.calcsize(f"{order}{len(one)}{kind}") for kind, one in arrays.values())
-    arrays[273] = "I", [first + length * strip for strip in range(n_strips)]
-    entries, behind = b"", b""
-    for tag in tags:
-        kind, given = arrays.get(tag, ("H", [values.get(tag)]))
-        packed = struct.pack(f"{order}{len(given)}{kind}", *given)
-        if len(packed) > 4:
-            place, behind = start + len(behind), behind + packed
-            packed = struct.pack(f"{order}I", place)
-        entries += struct.pack(f"{order}HHI", tag, 3 if kind == "H" else 4, len(given)) + packed.ljust(4, b"\0")
-    behind = behind.ljust(first - start, b"\0")
-    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
-    return head + entries + struct.pack(f"{order}I", 0) + behind + content
+    fields = {tag: (3, [value]) for tag, value in (values | {284: 2 if planes else 1}).items()}
+    fields |= {258: (3, [16] * channels), 279: (4, [length] * n_strips)}
+    return tiff_file(fields | {273: (4, [length * strip for strip in range(n_strips)])}, content, order=order)
 
 
 def dng(mosaic):
     """Return a DNG file of a Bayer mosaic of 16 bits."""
     height, width = mosaic.shape
-    fields = {  # type of TIFF and values by tag
+    fields = {
         254: (4, [0]), 256: (4, [width]), 257: (4, [height]), 258: (3, [16]), 259: (3, [1]), 262: (3, [32803]),
         273: (4, [0]), 274: (3, [1]), 277: (3, [1]), 278: (4, [height]), 279: (4, [mosaic.nbytes]),
         33421: (3, [2, 2]), 33422: (1, [0, 1, 1, 2]), 50706: (1, [1, 4, 0, 0]), 50708: (2, [*b"Model\0"]),
         50721: (10, [1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1]), 50728: (5, [1, 1, 1, 1, 1, 1]),
     }  # fmt: skip
-    kinds, start = {1: "B", 2: "B", 3: "H", 4: "I", 5: "I", 10: "i"}, 8 + 2 + 12 * len(fields) + 4
-    first = start + sum(struct.calcsize(f"<{len(one)}{kinds[kind]}") for kind, one in fields.values())
-    fields[273], entries, behind = (4, [first]), b"", b""
-    for tag, (kind, values) in fields.items():
-        packed = struct.pack(f"<{len(values)}{kinds[kind]}", *values)
-        if len(packed) > 4:
-            place, behind = start + len(behind), behind + packed
-            packed = struct.pack("<I", place)
-        entries += struct.pack("<HHI", tag, kind, len(values) // (2 if kind in (5, 10) else 1)) + packed.ljust(4, b"\0")
-    head = b"II*\0" + struct.pack("<IH", 8, len(fields)) + entries + struct.pack("<I", 0)
-    return head + behind.ljust(first - start, b"\0") + mosaic.astype("<u2").tobytes()
+    return tiff_file(fields, mosaic.astype("<u2").tobytes())
 
 
 def saved(image, form, **options):

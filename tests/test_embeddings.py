@@ -52,12 +52,6 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
     assert_array_equal(embedding.transform(signals), expected)
 
 
-@pytest.mark.parametrize("embedding", [ts.SignEmbedding(12, random_state=7), ts.UniversalEmbedding(12, random_state=7)])
-def test_one_signal_is_a_matrix_of_one_row(rng, embedding):
-    signal = rng.standard_normal(20) / 4
-    assert_array_equal(embedding.fit(signal).transform([signal]), embedding.fit([signal]).transform([signal]))
-
-
 def test_a_step_of_another_scale_is_announced(rng):
     """A step that fits separates a signal from its noisy copy and both from another; the steps warned of do not."""
     signals = 100 * rng.standard_normal((2, 200))
@@ -119,14 +113,6 @@ def test_universal_embedding_is_the_parity_of_cells(rng, dither):
         for row in embedding.projection_.apply(signals).tolist()
     ]
     assert_array_equal(embedding.transform(signals), [reference.pack(row) for row in cells])
-
-
-def test_a_projection_made_beforehand_is_used(rng):
-    signals = rng.standard_normal((5, 64))
-    projection = ts.make_projection("hadamard", n_features=64, n_pool=64, random_state=3, rounds=2)
-    encoder = ts.Encoder(signals.shape[1], family="adaptive", n_bits=8, basis=projection).fit(signals)
-    assert encoder.recipe_.projection is projection
-    assert encoder.recipe_.seed == 3
 
 
 def dense(rows):

@@ -156,11 +156,3 @@ def test_long_codes_are_exported_in_parts_that_arrow_can_address(monkeypatch, si
         row_bytes = sum(one.dtype.itemsize * one.shape[1] for one in index.get(index.ids).codes.to_form(form).values())
         assert table.column("id").num_chunks == -(-60 // max(1, 200 // row_bytes)) > 1
         assert export.from_arrow(table).entries.codes == index.get(index.ids).codes
-
-
-def test_an_empty_file_of_signals_says_that_it_is_empty(tmp_path):
-    from topsign.signals import Place, open_file
-
-    (tmp_path / "empty.npy").write_bytes(b"")
-    with pytest.raises(ts.StorageError, match=r"empty: it has no bytes; write it with numpy\.save"):
-        open_file(Place.at(tmp_path / "empty.npy"))

@@ -1,7 +1,5 @@
 """Compressed layers that are traced, exported, compiled, packaged or run in ONNX Runtime, with other inputs."""
 
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -117,33 +115,6 @@ def test_operands_that_do_not_fit_their_recipe_are_refused():
             torch.ops.topsign.linear(x, codes, bias, head._recipe_text)
     other = head.codes.T.contiguous().T  # another memory order is the same code
     assert torch.equal(torch.ops.topsign.linear(x, other, head.bias, head._recipe_text), head(x))
-
-
-SERVE = """
-import sys, torch
-import topsign.nn  # the operators; the model's code is not here
-model = torch._inductor.aoti_load_package(sys.argv[1])
-held = torch.load(sys.argv[2], weights_only=True)
-found = model(held["x"])
-assert all(torch.equal(one, other) for one, other in zip(found, held["expected"])), "other answers"
-print("served", "test_nn_export" in sys.modules)
-"""
-
-
-def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
-    """The process has PyTorch and topsign but not the model; only the head is packaged, so bits are equal."""
-    head = Model().head
-    exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
-    package = torch._inductor.aoti_compile_and_package(
-        exported,
-        package_path=str(tmp_path / "model.pt2"),
-        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.precompile_headers": False},
-    )
-    x = torch.randn(5, 48)
-    torch.save({"x": x, "expected": list(head(x))}, tmp_path / "held.pt")
-    program = [sys.executable, "-c", SERVE, package, str(tmp_path / "held.pt")]
-    shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
-    assert shown.stdout.strip() == "served False", shown.stderr
 
 
 @pytest.mark.parametrize(

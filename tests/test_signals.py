@@ -111,6 +111,7 @@ def test_errors_name_the_row_of_the_file(tmp_path, signals):
     [
         ("x.txt", b"1 2 3", None, ValueError, "x.txt must be one of .npy, .npz, .parquet, .safetensors"),
         ("x.npy", b"nothing", None, ts.StorageError, "x.npy, signals: "),
+        ("x.npy", b"", None, ts.StorageError, r"empty: it has no bytes; write it with numpy\.save"),
         ("x.npz", b"nothing", None, ts.StorageError, "x.npz, signals: File is not a zip file"),
         ("x.parquet", b"PAR1 nothing", None, ts.StorageError, "x.parquet, signals: "),
         ("x.safetensors", b"\xff" * 20, None, ts.StorageError, "x.safetensors, header: not a safetensors file"),

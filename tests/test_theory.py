@@ -81,12 +81,6 @@ def test_golden_values(golden):
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
-def test_at_one_over_root_two_the_mean_has_a_closed_form(n_bits, n_pool):
-    expected = (n_bits + 1) / (4 * (n_pool + 1))
-    assert_allclose(theory.expected_hamming(np.sqrt(0.5), n_bits=n_bits, n_pool=n_pool), expected, rtol=2e-11)
-
-
-@pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
 def test_extreme_correlations(n_bits, n_pool):
     rho = np.array([-1, -1 + 1e-12, -0.5, 0, 0.5, 1 - 1e-12, 1])
     mean = theory.expected_hamming(rho, n_bits=n_bits, n_pool=n_pool)
