@@ -111,3 +111,9 @@ def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away(
         assert ends[0] < estimate < ends[1]
         variance = score_variance(ends, n_bits=64, n_pool=1024)
         assert_allclose((estimate - ends) ** 2, stats.norm.isf(0.05) ** 2 * variance, rtol=1e-9)
+
+
+def test_intervals_of_no_or_only_mismatches_end_at_plus_or_minus_one():
+    ends = theory.correlation_interval([0, 8], n_bits=8, n_pool=64)
+    assert ends[0, 1] == -ends[1, 0] == 1
+    assert_allclose(ends[0], -ends[1, ::-1], rtol=1e-9)
