@@ -29,7 +29,7 @@ def png(size, *, colour=2, depth=8, content=bytes(100)):
 
 
 def tiff_file(fields, content, *, order="<"):
-    """Return a TIFF file of one directory from types of TIFF and values by tag; strips begin at their 273 in content."""
+    """Return a TIFF file with one directory of types and values by tag; values of tag 273 count from the content."""
     kinds, start = {1: "B", 2: "B", 3: "H", 4: "I", 5: "I", 10: "i"}, 8 + 2 + 12 * len(fields) + 4
     first = start + sum(struct.calcsize(f"{order}{len(one)}{kinds[kind]}") for kind, one in fields.values())
     fields, entries, behind = fields | {273: (4, [first + at for at in fields[273][1]])}, b"", b""

@@ -356,6 +356,7 @@ def test_results_say_why_all_entries_were_visited(learned):
         assert found.exhaustive[0].startswith(reason), reason
         exact = index.search(asked, **{name: value for name, value in options.items() if name != "recall"})
         assert np.array_equal(found.ids, exact.ids)
+    assert index.search(queries[:1], recall=0.9, among=[]).exhaustive[0].startswith("few entries pass")
     if best.min() < least:
         mixed = index.search(np.concatenate([queries[:1], strangers[[best.argmin()]]]), recall=0.9)
         assert (mixed.exhaustive == "").tolist() == [True, False]
