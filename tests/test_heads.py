@@ -143,10 +143,12 @@ def test_the_best_classes_are_the_definition(data):
     codes = CodeBlocks.of(encoder.encode(coef))
     head = scores.Scores(recipe, codes, None if biases is None else np.array(biases))
     X = rng.integers(-2, 3, (5, 8)).astype(np.float32)
+    prepared, everything = encoder.logits(X, "asymmetric"), np.empty((5, n_classes))
+    head.values(prepared, everything)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scores, "RANKED", 2)
-        classes, logits = head.best(encoder.logits(X, "asymmetric"), min(k, n_classes))
-    for row, expected in enumerate(head.logits(X, "X", np.float64)):
+        classes, logits = head.best(prepared, min(k, n_classes))
+    for row, expected in enumerate(everything):
         wanted, values = reference.best_classes(expected, k)
         assert_array_equal(classes[row], wanted)
         assert_array_equal(logits[row], values)
