@@ -137,6 +137,27 @@ def test_impostors_that_are_entries_are_refused(rng, kind):
     assert index.calibration is None
 
 
+def test_false_alarm_rates_hold_after_growth(rng):
+    """With ten times as many entries of the same kind, the threshold rises, and no further than necessary."""
+    index = ts.Index(128, family="adaptive", n_bits=32, center=True, random_state=1)
+    index.add(anisotropic(rng, 1000))
+    learned = index.calibrate(anisotropic(rng, 1000))
+    assert learned.is_straight
+    first = index.search(anisotropic(rng, 300), k=1)
+    index.add(anisotropic(rng, 9000))
+    n = 2000
+    for level in (0.05, 0.01):
+        rate = fired(index, anisotropic(rng, n), level)
+        assert level / 5 < rate < 1.3 * level + 4 * np.sqrt(level * (1 / n + 1 / 1000)), level
+    assert fired(index, anisotropic(rng, n), 0.05) < np.mean(
+        index.search(anisotropic(rng, n), k=1).scores >= learned.threshold(0.05)
+    )  # a threshold that does not grow
+    grown = index.search(anisotropic(rng, 300), k=1)
+    assert abs(np.log(np.median(grown.e_values) / np.median(first.e_values))) < 0.5
+    with pytest.raises(ValueError, match=r"false_alarm=9e-05 is below 0\.0001, the least that 1,000 queries support"):
+        index.within(anisotropic(rng, 2), false_alarm=9e-5)
+
+
 def clustered(rng, n_signals):
     centres = np.random.default_rng(99).standard_normal((30, 128))
     return (0.4 * centres[rng.integers(0, 30, n_signals)] + anisotropic(rng, n_signals)).astype(np.float32)
@@ -304,6 +325,19 @@ def test_the_calibration_warning_is_given_once(rng):
     index.search(queries)
     index.within(queries, false_alarm=0.5)
     assert index.check(queries, recall=None).null.trusted
+
+
+@pytest.mark.parametrize(("n_entries", "n_checks"), [(500, 0), (3000, 1)])
+def test_the_null_is_checked_once_for_a_level_and_only_with_enough_pairs(rng, monkeypatch, n_entries, n_checks):
+    index, checked = ts.Index(64, family="grouped", n_bytes=8), []
+    index.add(rng.standard_normal((n_entries, 64)))
+    check = significance.check_pairs
+    monkeypatch.setattr(
+        significance, "check_pairs", lambda *args, **options: checked.append(1) or check(*args, **options)
+    )
+    for query in rng.standard_normal((3, 64)):
+        index.within(query, false_alarm=0.01)
+    assert len(checked) == n_checks
 
 
 @pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])

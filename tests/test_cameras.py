@@ -419,6 +419,15 @@ def test_impostors_count_once(enrolled, photographs, tmp_path):
         cameras.calibrate(enrolled, photographs["others"][:3] + copies)
 
 
+def test_likelihood_ratios_are_not_fitted_again(enrolled, photographs, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(LikelihoodRatios, "fit", fail)
+    opened = cameras.CameraDatabase(enrolled.path)
+    assert cameras.identify(opened, photographs["a"][6]).best.log10_likelihood_ratio is not None
+
+
 def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
     kept = [sum(map(len, one.impostor_scores.values())) for one in enrolled.cameras()]
     assert kept == [0, 6, 12]

@@ -515,6 +515,24 @@ def test_a_second_writer_waits_or_gives_up(filled, signals):
 
 
 @posix
+def test_a_forked_child_reads_and_opens_for_itself(filled):
+    """A child inherits memory maps, so it can search and refresh; it writes under its own lock."""
+    program = """
+        import os, sys, numpy as np, topsign as ts
+        index, query = ts.open_index(sys.argv[1]), np.eye(1, 96)
+        expected = index.search(query).ids.tolist()
+        if os.fork() == 0:
+            print(index.search(query).ids.tolist() == expected, index.refresh())
+            index.add(query)
+            print(len(index), flush=True)
+            os._exit(0)
+        os.wait()
+        print(len(index), index.refresh(), len(index))
+    """
+    assert run_python(program, filled).stdout.splitlines() == ["True False", "57", "56 True 57"]
+
+
+@posix
 def test_a_child_forked_during_a_change_cannot_commit_it(filled):
     program = """
         import os, sys, numpy as np, topsign as ts

@@ -52,6 +52,12 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
     assert_array_equal(embedding.transform(signals), expected)
 
 
+@pytest.mark.parametrize("embedding", [ts.SignEmbedding(12, random_state=7), ts.UniversalEmbedding(12, random_state=7)])
+def test_one_signal_is_a_matrix_of_one_row(rng, embedding):
+    signal = rng.standard_normal(20) / 4
+    assert_array_equal(embedding.fit(signal).transform([signal]), embedding.fit([signal]).transform([signal]))
+
+
 def test_a_step_of_another_scale_is_announced(rng):
     """A step that fits separates a signal from its noisy copy and both from another; the steps warned of do not."""
     signals = 100 * rng.standard_normal((2, 200))

@@ -279,6 +279,15 @@ def test_too_few_queries_for_a_recall_are_reported(rng):
     assert any("60 queries cannot confirm a recall of 95%: at least 72 are needed" in note for note in found.notes)
 
 
+def test_false_alarms_are_measured_with_held_out_signals(rng):
+    found = ts.evaluate(embeddings(rng, 2400), n_bits=[8, 16], n_queries=400)
+    rates = found.false_alarms
+    # 200 searches at a level of 0.1 have a standard error of 0.021, and the 200 calibration searches add as much.
+    assert 0.1 - 4 * 0.03 <= rates["calibrated"][0] <= 0.1 + 4 * 0.03
+    if "as they are" in rates:
+        assert found.false_alarm_advice() is None or "index.calibrate()" in found.false_alarm_advice()
+
+
 def test_unusable_signals_are_reported(rng):
     signals = embeddings(rng, 1000)
     signals[5], signals[7, 3], signals[[20, 21]], signals[:, 9] = 0, np.nan, signals[30], 2.0

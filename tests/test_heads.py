@@ -790,6 +790,13 @@ CALLS = [
     ),
     (lambda: adaptive(n_bytes=9).fit(X, Y), ValueError, "adaptive codes have n_bits, got n_bytes"),
     (lambda: ts.Head.from_weights(W, bias=1), TypeError, "Head.from_weights() has no parameter bias: did you mean bia"),
+    (lambda: ts.Head.from_weights(W, biases=[1, 2]), ValueError, "biases must be 3 values, one per weight vector"),
+    (
+        lambda: ts.CompressedLinearClassifier.from_weights(W, bias=[1, 2, 3], n_bytes=2),
+        TypeError,
+        "from_weights() has no parameter bias: did you mean intercept?",
+    ),
+    (lambda: ts.Head.from_weights(W, family="half"), ValueError, "import the module that defines another family"),
     (lambda: SMALL.head_.with_shortlist(5, W[:2]), ValueError, "the weights of all 3 weight vectors, got 2"),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(W, scoring="hamming"),

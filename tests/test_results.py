@@ -96,3 +96,16 @@ def test_tables_without_p_values_say_how_to_get_them(rng):
         assert page.endswith("<p>no p-values: calibrate the index first</p>")
     index.calibrate(rng.standard_normal((400, 32)))
     assert "e_value" in repr(index.search(signals[:1], k=2))
+
+
+def test_pairs_that_are_not_shown_are_not_formatted():
+    class Name:
+        def __str__(self):
+            assert self in names[:10]
+            return "name"
+
+    names = np.array([Name() for _ in range(12)])
+    pairs = ts.Pairs(names, names, np.linspace(1, 0, 12), np.zeros(12))
+    assert repr(pairs) == "\n".join(
+        ["Pairs: 12", *(f"  name - name: {score:.4f}" for score in pairs.scores[:10]), "  ... 2 more"]
+    )

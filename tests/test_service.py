@@ -1,7 +1,9 @@
 """The HTTP service of examples/service: results, the token and every limit."""
 
+import asyncio
 import json
 import runpy
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import topsign as ts
 
 pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client is made of")
 pytest.importorskip("starlette", reason="needs the extra explore: pip install 'topsign[explore]'")
+import httpx
 from starlette.testclient import TestClient
 
 SERVICE = runpy.run_path(str(ROOT / "examples" / "service" / "app.py"))
@@ -87,6 +90,29 @@ def test_a_long_body_is_refused(client):
     answer = client.post("/search", content=(b" " * 2**20 for _ in range(5)), headers=HEADERS)  # without Content-Length
     assert answer.status_code == 413
     assert "4,194,304 bytes" in answer.json()["error"]
+
+
+def test_few_searches_run_at_once_with_one_thread_each(client, signals, monkeypatch):
+    running, most, threads = [], [], set()
+    plain = ts.Index.search
+
+    def search(self, queries, k, **options):
+        running.append(1)
+        most.append(len(running))
+        threads.add(ts.kernels.n_threads())
+        time.sleep(0.05)
+        running.pop()
+        return plain(self, queries, k=k, **options)
+
+    async def ask():
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here", headers=HEADERS) as http:
+            request = {"queries": signals[:1].tolist()}
+            return await asyncio.gather(*(http.post("/search", json=request) for _ in range(8)))
+
+    monkeypatch.setattr(ts.Index, "search", search)
+    assert {answer.status_code for answer in asyncio.run(ask())} == {200}
+    assert (max(most), threads) == (2, {1})
 
 
 def test_an_empty_token_is_refused(client):

@@ -153,6 +153,16 @@ def test_a_change_does_not_read_every_kept_version(filled, signals, monkeypatch)
     assert len([name for name in read if name.startswith("versions/")]) <= 50
 
 
+def test_a_change_lists_the_versions_once(filled, signals, monkeypatch):
+    listed, plain = [], LocalFolder.list
+    monkeypatch.setattr(LocalFolder, "list", lambda self, folder: listed.append(folder) or plain(self, folder))
+    index = ts.open_index(filled)
+    for change in (lambda: index.add(signals[40:]), lambda: index.remove([3]), index.compact):
+        listed.clear()
+        change()
+        assert listed.count("versions") == 1
+
+
 def test_files_of_kept_versions_are_kept_and_others_deleted(filled, signals, monkeypatch):
     """Two writers, one of which keeps versions that the other has made."""
     monkeypatch.setattr(stored_columns, "INLINE_BYTES", 0)
