@@ -530,7 +530,7 @@ def forge_regions(path, name, change):
 
 FORGED = {
     "order": ("entries", lambda columns: columns["regions"].__setitem__(100, 0), "entries must be in the order"),
-    "number": ("entries", lambda columns: columns["regions"].__setitem__(-1, 16), "of which there are 16"),
+    "number": ("entries", lambda columns: columns["regions"].__setitem__(-1, 16), "in the order of their 16 regions"),
     "regions": ("regions", lambda columns: columns["scales"].__setitem__(3, np.nan), "regions: damaged: means must"),
     "recall": ("recall", lambda columns: columns["path"].__setitem__(-1, 17), "recall: damaged: visits 17 of 16"),
 }

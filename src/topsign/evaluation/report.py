@@ -441,7 +441,7 @@ def tables(found: Evaluation) -> Iterator[tuple[str, list[str], list[list[str]]]
     if found.stored:
         words = (
             "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries "
-            "on, with regions, of which a search visits as many as the requested recall needs. Regions are recommended "
+            "on, with regions; a search visits as many of them as the requested recall needs. Regions are recommended "
             "only if single queries are at least a quarter faster. Among options with the same resident bytes and "
             "about the same time, the one with the fewest bytes on disk is recommended."
         )

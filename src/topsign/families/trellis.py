@@ -115,7 +115,7 @@ class RingDesign:
         return sum(int(getattr(self, name).nbytes) for name in _ARRAYS)
 
     def ring(self, mean: Float64 | None = None) -> Ring:
-        """Return the ring for kernels; ``mean`` are the projections of the mean, of which there are n_features."""
+        """Return the ring for kernels; ``mean`` are the n_features projections of the mean."""
         amplitudes = self.amplitudes.astype(np.float64)
         mean = np.zeros(int(self.coded.max()) + 1) if mean is None else mean
         return Ring(
@@ -727,7 +727,7 @@ class Steps:
     def annealed_books(
         self, noise: Float32, seed: int, name: str, n_rounds: int, n_annealed: float, scale: float
     ) -> list[Float64]:
-        """Return random books after Lloyd rounds on noise, the first of which end with random moves that fade."""
+        """Return random books after Lloyd rounds on noise; the first rounds end with random moves that fade."""
         books = self.random_books(seed, f"{name}books", 0.7)
         for number in range(n_rounds):
             books = self.refined(books, noise, NOISE_WEIGHT)

@@ -47,7 +47,7 @@ class RegionOrder:
                 return None
             regions = columns.extra("regions")
             if (regions[1:] < regions[:-1]).any() or (len(regions) and regions[-1] >= self.n_regions):
-                problem = f"damaged: entries must be in the order of their regions, of which there are {self.n_regions}"
+                problem = f"damaged: entries must be in the order of their {self.n_regions} regions"
                 raise StorageError("index", "regions", f"{problem}; learn the regions again")
             starts = np.searchsorted(regions, np.arange(self.n_regions + 1)).astype(np.int32)
             known = columns.derived["region_starts"] = self, starts
